@@ -1,13 +1,17 @@
-"""The agent as its program assembles it, with a server: a cluster that is not ready yet."""
+"""The agent as its program assembles it, with a server: a cluster that is not ready yet, and a large delivery."""
+
+import secrets
 
 import pytest
 
 from governor.agent.loop import KEY
-from governor.domain.reports import Cause, Instances, State, overall
+from governor.domain.reports import Cause, Instances, State, acknowledged, overall
 from testbed.kube.control_plane import ControlPlane
-from tests.contract.agent.apply.bed import install_dapr
+from tests.contract.agent.apply.bed import component, install_dapr
 from tests.contract.agent.installation.bed import NewWorld
 from tests.contract.agent.platform.bed import resiliency
+
+_COMPONENTS, _VALUE_BYTES = 8, 125_000
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -28,3 +32,15 @@ async def test_a_change_is_verified_once_daprs_definitions_are_installed(
             agent.reconciler.add(KEY)
             verified = await world.agent.until_verified()
             assert verified.workloads[0].instances == Instances(1, verified=1)
+
+
+async def test_a_delivery_of_a_megabyte_is_verified(new_world: NewWorld) -> None:
+    values = [secrets.token_hex(_VALUE_BYTES // 2) for _ in range(_COMPONENTS)]
+    large = [component(f"store-{number}", host=value) for number, value in enumerate(values)]
+    async with new_world() as world:
+        await world.cluster.deploy("orders")
+        async with world.agent.agent():
+            # A resource that only a start loads: the new sidecar proves the others too.
+            report = await world.deliver(resiliency(1), *large)
+            assert acknowledged(report), report
+            assert len(report.resources) == _COMPONENTS + 1

@@ -130,6 +130,10 @@ class Kubelet:
         """Whether pods do not start."""
         self.healthy = True
         """Whether sidecars are healthy when they start."""
+        self.features = ["HotReload"]
+        """What sidecars list as enabled when they start."""
+        self.actors: set[str] = set()
+        """App ids whose sidecars host actors."""
 
     async def run(self) -> None:
         """Start pods until cancelled."""
@@ -171,7 +175,8 @@ class Kubelet:
     async def _sidecar(self, app_id: str) -> ReplayedSidecar:
         sidecar = ReplayedSidecar(self._recorded, app_id)
         sidecar.healthy = self.healthy
-        sidecar.metadata["enabledFeatures"] = ["HotReload"]
+        sidecar.metadata["enabledFeatures"] = list(self.features)
+        sidecar.metadata["actors"] = [{"type": "cart", "count": 1}] if app_id in self.actors else []
         async for each in self._client.list(COMPONENTS, self._namespace):
             if app_id in each.get("scopes", [app_id]):
                 sidecar.load(each["metadata"]["name"], each["spec"]["type"])

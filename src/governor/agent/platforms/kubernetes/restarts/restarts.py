@@ -93,7 +93,7 @@ class Restarts:
         self.waiting: dict[WorkloadRef, str] = {}
         """Why workloads are not restarted, or not yet."""
         self.notes_on: dict[WorkloadRef, str] = {}
-        """What else is to be reported on workloads: a violated disruption budget, or a pod that was left behind."""
+        """What else is to be reported on workloads, such as a violated disruption budget."""
         self.restrained: dict[WorkloadRef, Restraint] = {}
         """Workloads that wait for a maintenance window or the end of a hold."""
         self.is_due = False
@@ -130,6 +130,8 @@ class Restarts:
             **{ref: roll.reason for ref, roll in self._rolls.items() if roll.reason},
         }
         for each in planned.workloads:
+            if each.action is Action.NEXT_RUN and not live_pods(workloads[each.workload]):
+                self.notes_on[each.workload] = each.text
             if each.action is Action.RESTART_NEEDED:
                 self._announcer.restart_needed(each.workload, each.text, each.digest)
         due, restraint = self._due(planned), self._restraint()
