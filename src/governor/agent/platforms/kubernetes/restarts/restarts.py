@@ -4,20 +4,13 @@
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from governor.agent.platforms.kubernetes.plans.affected import live_pods
 from governor.agent.platforms.kubernetes.plans.plan import Action, Plan, WorkloadPlan
 from governor.agent.platforms.kubernetes.proof.judgement import Failure
-from governor.agent.platforms.kubernetes.restarts.control_plane import Component, ControlPlane, dapr_obstacle
-from governor.agent.platforms.kubernetes.restarts.decision import (
-    AT_ONCE,
-    Budget,
-    Candidate,
-    admit,
-    budget_obstacle,
-    budget_violation,
-)
+from governor.agent.platforms.kubernetes.restarts.control_plane import ControlPlane
+from governor.agent.platforms.kubernetes.restarts.decision import AT_ONCE, Candidate, admit
 from governor.agent.platforms.kubernetes.restarts.restarter import Restarter
 from governor.agent.platforms.kubernetes.restarts.roll import (
     FINAL,
@@ -29,6 +22,7 @@ from governor.agent.platforms.kubernetes.restarts.roll import (
     observe,
     stranded,
 )
+from governor.agent.platforms.kubernetes.restarts.surroundings import Surroundings
 from governor.agent.platforms.kubernetes.visibility.announcer import Announcer
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Update, Workload
 from governor.agent.redaction import Redactor
@@ -46,13 +40,6 @@ _LEFT_TO_OTHERS: Final = frozenset({Action.RESTART_NEEDED, Action.NEXT_RUN, Acti
 T = TypeVar("T")
 
 _log = logging.get_logger(__name__)
-
-
-class _Surroundings(NamedTuple):
-    """What restarts in one namespace depend on, read once in each step."""
-
-    components: tuple[Component, ...]
-    secrets: Mapping[str, frozenset[str]]
 
 
 class Restarts:
@@ -78,10 +65,8 @@ class Restarts:
         self._restraint = restraint
         self._rolls: dict[WorkloadRef, Roll] = {}
         self._hosts_actors: dict[WorkloadRef, bool] = {}
-        self._control_plane = ControlPlane()
-        self._surroundings: dict[str, _Surroundings] = {}
-        self._budgets: dict[str, tuple[Budget, ...]] = {}
-        """Disruption budgets by namespace, listed once in each step."""
+        self._surroundings = Surroundings(restarter, ControlPlane())
+        """As they are in the present step."""
         self._violations: dict[WorkloadRef, str] = {}
         """Which disruption budgets are violated while workloads are restarted."""
         self._clean_ups: dict[WorkloadRef, float] = {}
@@ -117,8 +102,7 @@ class Restarts:
 
     async def step(self, planned: Plan, workloads: Mapping[WorkloadRef, Workload], control_plane: ControlPlane) -> None:
         """Observe the running restarts, take back those that fail, and start the next ones."""
-        self._control_plane = control_plane
-        self._surroundings, self._budgets = {}, {}
+        self._surroundings = Surroundings(self._restarter, control_plane)
         self._violations, self.notes_on = {}, {}
         self.failures = {ref: each for ref, each in self.failures.items() if ref not in self._deferred}
         self._deferred.clear()
@@ -187,7 +171,8 @@ class Restarts:
 
     async def _annotate(self, ref: WorkloadRef, digest: str) -> bool:
         """Annotate a template; return False if it is gone, or if that failed lately, or others revert it too often."""
-        done = await _unless_deleted(self._restarter.restart(ref, digest, self._control_plane.revision), None)
+        revision = self._surroundings.control_plane.revision
+        done = await _unless_deleted(self._restarter.restart(ref, digest, revision), None)
         if done is not None and done.warning:
             self.failures[ref] = Failure(done.warning, Cause.RUNTIME)
             self._announcer.restart_reverted(ref, done.warning, digest)
@@ -201,27 +186,7 @@ class Restarts:
         """Return why a workload must not be restarted now, or ``""``."""
         if remains := earlier_try(workload, each.digest):
             return remains
-        found = await self._surroundings_of(each.workload.namespace)
-        sick = dapr_obstacle(
-            self._control_plane,
-            found.components,
-            found.secrets,
-            app_id=workload.app_id,
-            hosts_actors=each.hosts_actors,
-        )
-        return sick or budget_obstacle(workload, await self._budgets_of(each.workload.namespace))
-
-    async def _surroundings_of(self, namespace: str) -> _Surroundings:
-        if namespace not in self._surroundings:
-            components = await self._restarter.components(namespace)
-            secrets = await self._restarter.secret_keys(namespace, components)
-            self._surroundings[namespace] = _Surroundings(components, secrets)
-        return self._surroundings[namespace]
-
-    async def _budgets_of(self, namespace: str) -> tuple[Budget, ...]:
-        if namespace not in self._budgets:
-            self._budgets[namespace] = await self._restarter.budgets(namespace)
-        return self._budgets[namespace]
+        return await self._surroundings.obstacle(workload, hosts_actors=each.hosts_actors)
 
     async def _observe(self, workloads: Mapping[WorkloadRef, Workload]) -> None:
         # The restart of a workload that was deleted meanwhile never ends.
@@ -232,7 +197,7 @@ class Restarts:
 
     async def _observe_one(self, ref: WorkloadRef, roll: Roll, workload: Workload) -> None:
         waiting = await self._evict_next(roll, workload)
-        violation = budget_violation(workload, await self._budgets_of(ref.namespace))
+        violation = await self._surroundings.violation(workload)
         if violation:
             self._violations[ref] = self.notes_on[ref] = violation
         self._rolls[ref] = now = observe(
@@ -244,10 +209,10 @@ class Restarts:
             # The agent's own evictions respect budgets.
             violation=violation if _is_rolled_by_controller(workload) else "",
         )
+        if now.violated_s is not None and roll.violated_s is None:
+            _log.warning("restart violates a disruption budget", workload=str(ref), reason=violation)
         if now.state is RollState.FAILED:
             await self._take_back(ref, now)
-        elif now.violated_s is not None and roll.violated_s is None:
-            _log.warning("restart violates a disruption budget", workload=str(ref), reason=violation)
         elif now.state is RollState.REVERTED and not await self._annotate(ref, roll.digest):
             del self._rolls[ref]
 
