@@ -35,7 +35,7 @@ class FoundWorkload(_Part, frozen=True):
 class FoundResource(_Part, frozen=True):
     """A Dapr resource: the runtime that owns it, or ``""``, and its field managers.
 
-    ``manifest`` is None if a runtime owns it: its content is in the profiles.
+    ``manifest`` is None if a runtime owns it, because its content is in the profiles, or if its API version is unknown.
     """
 
     resource: ResourceRef

@@ -82,6 +82,8 @@ def _foreign(runtime: str, resources: Iterable[FoundResource]) -> Iterator[str]:
     for each in resources:
         if each.owner not in {"", runtime}:
             yield f"{each.resource} is left out: it belongs to runtime {each.owner!r}"
+        elif not each.owner and each.manifest is None:
+            yield f"{each.resource} is left out: its agent does not know the API version that the cluster prefers"
 
 
 def _too_many(inventory: Inventory) -> Iterator[str]:

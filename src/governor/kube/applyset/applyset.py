@@ -109,6 +109,7 @@ class ApplySet:
         first: Collection[ObjectRef] = (),
         kept: Collection[ObjectRef] = (),
         removals: Collection[ObjectRef] = (),
+        suspects: Collection[ObjectRef] = (),
     ) -> ConvergeReport:
         """Bring the cluster to the desired state: apply what changed, repair drift, prune what is no longer desired.
 
@@ -120,10 +121,11 @@ class ApplySet:
         With ``rehearse`` several changed objects are written only if a dry run of all succeeds. Objects of ``first``
         are applied before the others of their stage. Those of ``kept`` stay in the inventory although they are not
         desired. Those of ``removals`` are pruned even if the inventory was lost and does not list them: without the
-        owner label they are not deleted.
+        owner label they are not deleted. Those of ``suspects`` are compared even if they did not change since they were
+        seen as desired.
         """
         history = RepairHistory(repairs, self._settings, self._clock.now())
-        survey = await self._survey(manifests, drift, history)
+        survey = await self._survey(manifests, drift, history, suspects)
         survey = msgspec.structs.replace(
             survey, rehearse=rehearse, first=frozenset(first), kept=frozenset(kept), removals=frozenset(removals)
         )
@@ -138,12 +140,14 @@ class ApplySet:
             PruneReport(pruned),
         )
 
-    async def find_drift(self, manifests: Iterable[Any], repairs: Iterable[Repair] = ()) -> DriftReport:
+    async def find_drift(
+        self, manifests: Iterable[Any], repairs: Iterable[Repair] = (), suspects: Collection[ObjectRef] = ()
+    ) -> DriftReport:
         """Return how the objects whose manifests did not change differ from them, without writing."""
         repairs = tuple(repairs)
         history = RepairHistory(repairs, self._settings, self._clock.now())
         # In this mode a deleted Secret, and with it the key of its digest, is drift and not a new manifest.
-        survey = await self._survey(manifests, DriftMode.ENFORCE, history)
+        survey = await self._survey(manifests, DriftMode.ENFORCE, history, suspects)
         return DriftReport(DriftMode.WARN, survey.checked, tuple(survey.drifts), repairs)
 
     async def delete_all(self, *, dry_run: bool = False) -> PruneReport:
@@ -187,7 +191,9 @@ class ApplySet:
         pruned = await self._prune(survey.snapshot.entries, survey.refs, dry_run=True)
         return Plan(report_of(survey.desired, {result.ref: result for result in planned}), PruneReport(pruned))
 
-    async def _survey(self, manifests: Iterable[Any], mode: DriftMode, history: RepairHistory) -> "_Survey":
+    async def _survey(
+        self, manifests: Iterable[Any], mode: DriftMode, history: RepairHistory, suspects: Collection[ObjectRef] = ()
+    ) -> "_Survey":
         """Return what is to be done: validate, read the inventory, and compare what changed in the cluster."""
         desired = await self._validate(manifests)
         snapshot = await self._inventory.read()
@@ -207,7 +213,7 @@ class ApplySet:
 
         async def compare(each: Desired) -> ObjectDrift | Seen | None:
             entry = entries[each.ref]
-            if each.ref in keyless:  # its manifest may have changed too
+            if each.ref in keyless or each.ref in suspects:  # the manifest of a keyless one may have changed too
                 entry = msgspec.structs.replace(entry, seen=Seen())
             return await check.check(self._task(each), entry, observed[each.ref])
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from governor.agent.platforms.kubernetes.resources.additions import additions, contains, last_change
+from governor.agent.platforms.kubernetes.resources.additions import additions, alterations, contains, last_change
 
 OURS = "governor-agent-r1"
 APPLIED = {"kind": "Component", "metadata": {"name": "store"}, "spec": {"type": "state.redis", "metadata": []}}
@@ -64,3 +64,19 @@ def test_the_last_change_is_that_of_any_client_but_not_of_metadata() -> None:
 )
 def test_a_live_tree_may_have_more_fields_than_were_applied_but_no_others(live: Any, is_contained: bool) -> None:
     assert contains(live, {"a": 1, "b": [{"c": "x"}], "unset": None}) is is_contained
+
+
+@pytest.mark.parametrize(
+    ("stored", "altered"),
+    [
+        ({"spec": {"type": "a", "items": [{"name": "x", "value": 1, "defaulted": True}], "more": 1}}, []),
+        ({"spec": {"type": "b", "items": [{"name": "x", "value": 1}]}}, [("spec", "type")]),
+        ({"spec": {"type": "a", "items": [{"name": "x", "value": 2}]}}, [("spec", "items", 0, "value")]),
+        ({"spec": {"type": "a", "items": []}}, [("spec", "items")]),
+        ({}, [("spec",)]),
+    ],
+    ids=["same", "value", "item", "list", "pruned"],
+)
+def test_what_is_stored_otherwise_than_applied_is_an_alteration(stored: dict[str, Any], altered: list[Any]) -> None:
+    applied = {"spec": {"type": "a", "items": [{"name": "x", "value": 1}], "absent": None}}
+    assert list(alterations(stored, applied)) == altered

@@ -1,7 +1,9 @@
-"""Additions: fields that other clients added to an applied resource beside the delivered ones. Pure.
+"""Additions and alterations: how a stored resource differs from the applied one. Pure.
 
-Server-side apply leaves the fields of other managers in place, and sidecars load them all the same: a Component gets
-scopes, a Configuration denies an API. They are found in the metadata of an object, which names fields and no values.
+Additions are fields that other clients added. Server-side apply leaves the fields of other managers in place, and
+sidecars load them all the same: a Component gets scopes, a Configuration denies an API. They are found in the metadata
+of an object, which names fields and no values. Alterations are fields that the API server stored with another value
+than was applied, because a mutating webhook or the definition of the kind changed them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,13 +31,20 @@ def additions(live: Object, applied: Manifest, manager: str) -> dict[str, str]:
 
 def contains(live: Tree, applied: Tree) -> bool:
     """Return whether a live tree has all that was applied; it may have additions and defaults of the server too."""
-    if isinstance(applied, dict):
-        return isinstance(live, dict) and all(
-            value is None or contains(live.get(key), value) for key, value in applied.items()
-        )
-    if isinstance(applied, (list, tuple)):
-        return isinstance(live, list) and len(live) == len(applied) and all(map(contains, live, applied))
-    return same(live, applied)
+    return next(alterations(live, applied), None) is None
+
+
+def alterations(live: Tree, applied: Tree, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of what was applied and is not in a live tree, or has another value there."""
+    if isinstance(applied, dict) and isinstance(live, dict):
+        for key, value in applied.items():
+            if value is not None:
+                yield from alterations(live.get(key), value, (*path, key))
+    elif isinstance(applied, (list, tuple)) and isinstance(live, list) and len(live) == len(applied):
+        for position, value in enumerate(applied):
+            yield from alterations(live[position], value, (*path, position))
+    elif not same(live, applied):
+        yield path
 
 
 def last_change(live: Object) -> datetime:

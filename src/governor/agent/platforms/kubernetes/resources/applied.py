@@ -26,7 +26,10 @@ from governor.agent.platforms.kubernetes.resources.object_watch import ObjectWat
 from governor.agent.platforms.kubernetes.resources.outcomes import (
     Applied,
     Drifted,
+    Outcome,
+    ResourceResult,
     added_text,
+    altered_text,
     drift_texts,
     explained,
     invalid,
@@ -38,6 +41,7 @@ from governor.agent.platforms.kubernetes.resources.outcomes import (
 from governor.agent.redaction import Redactor
 from governor.domain.dapr.kinds import GROUP
 from governor.domain.documents import Drift, ResourceRef
+from governor.domain.reports import Cause
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset import (
     ApplySet,
@@ -244,14 +248,16 @@ class AppliedResources:
             if missing := await self._not_served(manifests):
                 return Drifted({ref: each.text for ref, each in missing.failures.items()}, is_repairable=False)
             entries = await self._set.inventory()
-            report = await self._set.find_drift(_objects(manifests), self._repairs)
+            report = await self._set.find_drift(_objects(manifests), self._repairs, self._live.suspects)
             returned = await self._live.existing(manifests.removals)
-            added = await self._live.added(manifests)
+            live = await self._live.existing(manifests.resources)
+            added, altered = self._live.added(manifests, live), await self._live.altered(manifests, live)
         lost = [ref for ref in manifests.resources if object_ref(ref) not in entries]
         texts = {
             **dict.fromkeys(lost, "is not in the agent's inventory any more"),
-            **{ref: self._returned_text(live) for ref, live in returned.items()},
+            **{ref: self._returned_text(each) for ref, each in returned.items()},
             **{ref: added_text(fields) for ref, fields in added.items()},
+            **{ref: altered_text(fields) for ref, fields in altered.items()},
             **drift_texts(manifests, report.objects),
         }
         is_repairable = (
@@ -278,6 +284,7 @@ class AppliedResources:
                 first=frozenset(map(object_ref, manifests.secret_stores)),
                 kept=kept | (stale & await self._live.referenced_secrets() if stale else set()),
                 removals=[object_ref(ref) for ref in existing if ref not in foreign],
+                suspects=self._live.suspects,
             )
         except UnrecordedError as error:
             text = f"what was written could not be recorded, and is applied again: {error.message}"
@@ -288,7 +295,19 @@ class AppliedResources:
             return invalid(manifests, error)
         self._repairs = report.drift.repairs
         remaining = drift_texts(manifests, [each for each in report.drift.objects if each.remains])
-        return Applied(results_of(manifests, report.apply, report.prune) | foreign, remaining)
+        results = results_of(manifests, report.apply, report.prune) | foreign
+        return Applied(results | await self._altered(manifests, Applied(results), drift, remaining), remaining)
+
+    async def _altered(
+        self, manifests: Manifests, applied: Applied, drift: Drift, remaining: Collection[ResourceRef]
+    ) -> dict[ResourceRef, ResourceResult]:
+        """Return failures for the resources that are not stored as they were applied; other drift is tolerated."""
+        if not applied.ok:
+            return {}
+        due = self._live.unconfirmed(manifests) if drift is Drift.ENFORCE else set[ResourceRef]()
+        due |= manifests.resources.keys() & set(applied.written)
+        found = await self._live.altered(manifests, await self._live.existing(due.difference(remaining)))
+        return {ref: ResourceResult(Outcome.FAILED, altered_text(each), Cause.RUNTIME) for ref, each in found.items()}
 
     async def _not_served(self, manifests: Manifests) -> Applied | None:
         """Return the results of a delivery with kinds that the cluster does not serve, or None."""

@@ -6,7 +6,7 @@ from typing import Final
 from governor.agent.platforms.kubernetes.resources.live_resources import resource_ref
 from governor.agent.platforms.kubernetes.workloads.observer import Observer
 from governor.agent.platforms.kubernetes.workloads.workload import Workload
-from governor.domain.dapr.kinds import GROUP, kinds
+from governor.domain.dapr.kinds import GROUP, kind_of, kinds
 from governor.domain.inventories import FoundResource, FoundWorkload, Inventory, limited, masked_manifest
 from governor.kube.applyset.live import find_kinds, managers_of
 from governor.kube.client import Client
@@ -62,7 +62,8 @@ def _workload(workload: Workload) -> FoundWorkload:
 
 def _resource(live: Object, owner_label: str) -> FoundResource:
     owner = _labels(live).get(owner_label, "")
-    manifest = None if owner else masked_manifest(live)
+    # Without the schema of its version it is not known what is sensitive.
+    manifest = None if owner or kind_of(live) is None else masked_manifest(live)
     return FoundResource(resource_ref(ref_of(live)), owner, tuple(sorted(managers_of(live))), manifest)
 
 

@@ -1,13 +1,13 @@
 """The resources of a runtime as they are in the cluster, and what else in its namespaces concerns them. Only reads."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from governor.agent.platforms.kubernetes.resources.additions import additions, contains, last_change
+from governor.agent.platforms.kubernetes.resources.additions import additions, alterations, contains, last_change
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent, foreign_component
 from governor.agent.platforms.kubernetes.resources.manifests import Manifests, referenced_secrets
 from governor.domain.dapr.kinds import GROUP
@@ -21,7 +21,8 @@ from governor.kube.client.client import JSON_PATCH
 from governor.kube.errors import ApiError
 from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from governor.values.digest import digest
-from governor.values.trees import Manifest
+from governor.values.paths import render
+from governor.values.trees import Manifest, named_path
 
 _COMPONENT: Final = (GROUP, "v1alpha1", "Component")
 _CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
@@ -57,6 +58,10 @@ class LiveResources:
         self._owner = owner
         self._settings = settings
         self._namespaces = tuple(namespaces)
+        self._confirmed: dict[ResourceRef, tuple[str, str]] = {}
+        """The digest of the manifest that an object has the content of, with the version of the object."""
+        self.suspects: frozenset[ObjectRef] = frozenset()
+        """The objects that were not stored as they were applied, when they were last compared."""
 
     @property
     def labels(self) -> str:
@@ -157,24 +162,32 @@ class LiveResources:
                     found |= {ObjectRef("", "Secret", namespace, name) for name in referenced_secrets(live)}
         return found
 
-    async def existing(self, refs: Iterable[ResourceRef]) -> dict[ResourceRef, Object]:
-        """Return at least the metadata of those of the resources that exist."""
-        wanted: dict[tuple[str, str], set[ResourceRef]] = {}
+    async def existing(
+        self, refs: Iterable[ResourceRef], manifests: Mapping[ResourceRef, Manifest] | None = None
+    ) -> dict[ResourceRef, Object]:
+        """Return at least the metadata of those of the resources that exist.
+
+        With ``manifests``, return whole objects in the API versions of these.
+        """
+        wanted: dict[tuple[str, str, str], set[ResourceRef]] = {}
         for ref in refs:
             if ref.namespace in self._namespaces:
-                wanted.setdefault((ref.kind, ref.namespace), set()).add(ref)
-        served = await find_kinds(self._client, {(GROUP, "", kind) for kind, _ in wanted})
+                version = _version_of(manifests[ref]) if manifests else ""
+                wanted.setdefault((version, ref.kind, ref.namespace), set()).add(ref)
+        served = await find_kinds(self._client, {(GROUP, version, kind) for version, kind, _ in wanted})
         found: dict[ResourceRef, Object] = {}
-        for (kind, _), each in sorted(wanted.items()):
-            if resource := served.get((GROUP, "", kind)):
-                found |= await self._existing_of(resource, each)
+        for (version, kind, _), each in sorted(wanted.items()):
+            if resource := served.get((GROUP, version, kind)):
+                found |= await self._existing_of(resource, each, full=manifests is not None)
         return {ref: live for ref, live in found.items() if not is_terminating(live)}
 
     async def versions(self, refs: Iterable[ResourceRef]) -> dict[ResourceRef, LiveVersion]:
         """Return the versions of those of the resources that exist."""
         return {ref: _live_version(live) for ref, live in (await self.existing(refs)).items()}
 
-    async def _existing_of(self, resource: ApiResource, refs: Collection[ResourceRef]) -> dict[ResourceRef, Object]:
+    async def _existing_of(
+        self, resource: ApiResource, refs: Collection[ResourceRef], *, full: bool
+    ) -> dict[ResourceRef, Object]:
         """Return the resources of one kind and namespace that exist: few are read one by one, which is faster."""
         if len(refs) <= self._settings.single_reads:
             read = await gather_bounded(
@@ -182,18 +195,41 @@ class LiveResources:
             )
             return {ref: live for ref, live in zip(refs, read, strict=True) if live is not None}
         (namespace,) = {ref.namespace for ref in refs}
-        listed = self._client.list(resource, namespace, metadata_only=True)
+        listed = self._client.list(resource, namespace, metadata_only=not full)
         found = {resource_ref(ref_of(each)): each async for each in listed}
         return {ref: found[ref] for ref in refs if ref in found}
 
-    async def added(self, manifests: Manifests) -> dict[ResourceRef, dict[str, str]]:
+    def added(self, manifests: Manifests, live: Mapping[ResourceRef, Object]) -> dict[ResourceRef, dict[str, str]]:
         """Return the fields that other clients added to the resources of a delivery, with their managers."""
         objects = manifests.objects
-        found = {
-            ref: additions(live, objects[ref], self._settings.manager)
-            for ref, live in (await self.existing(objects)).items()
-        }
+        found = {ref: additions(each, objects[ref], self._settings.manager) for ref, each in live.items()}
         return {ref: fields for ref, fields in found.items() if fields}
+
+    def unconfirmed(self, manifests: Manifests) -> set[ResourceRef]:
+        """Return the resources of a delivery whose objects were never seen with the delivered content."""
+        known = {ref: confirmed for ref, (confirmed, _) in self._confirmed.items()}
+        return {ref for ref, applied in manifests.objects.items() if known.get(ref) != digest(applied)}
+
+    async def altered(
+        self, manifests: Manifests, live: Mapping[ResourceRef, Object]
+    ) -> dict[ResourceRef, tuple[str, ...]]:
+        """Return the fields that the API server stored otherwise than they were applied; content is read if needed.
+
+        ``live`` has at least the metadata of resources of the delivery.
+        """
+        objects = {ref: manifests.objects[ref] for ref in live}
+        expected = {ref: (digest(objects[ref]), _live_version(each).version) for ref, each in live.items()}
+        due = [ref for ref, each in expected.items() if self._confirmed.get(ref) != each]
+        found: dict[ResourceRef, tuple[str, ...]] = {}
+        for ref, each in (await self.existing(due, objects)).items():
+            applied = _loaded(objects[ref])
+            fields = tuple(render(named_path(applied, path)) for path in alterations(each, applied))
+            if fields:
+                found[ref] = fields
+            else:
+                self._confirmed[ref] = expected[ref][0], _live_version(each).version
+        self.suspects = self.suspects.difference(map(object_ref, live)).union(map(object_ref, found))
+        return found
 
     async def _own_objects(self, manifests: Manifests, entries: Entries) -> AsyncIterator[Object]:
         """Yield the runtime's resources of the kinds of a delivery, in their versions, and of the inventory."""
@@ -234,7 +270,11 @@ def resource_ref(ref: ObjectRef) -> ResourceRef:
 
 
 def _kinds_of(manifests: Iterable[Manifest]) -> set[tuple[str, str, str]]:
-    return {(GROUP, each["apiVersion"].rpartition("/")[2], each["kind"]) for each in manifests}
+    return {(GROUP, _version_of(each), each["kind"]) for each in manifests}
+
+
+def _version_of(manifest: Manifest) -> str:
+    return str(manifest["apiVersion"]).rpartition("/")[2]
 
 
 def _loaded(manifest: Manifest) -> Manifest:

@@ -7,7 +7,7 @@ API server that cannot be reached are the agent's, which retries.
 
 import enum
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -161,6 +161,15 @@ def added_text(fields: Mapping[str, str]) -> str:
     shown = [f"{path} by {manager}" for path, manager in sorted(fields.items())]
     more = f" and {len(shown) - _MAX_FIELDS} more fields" if len(shown) > _MAX_FIELDS else ""
     return f"has fields that were not delivered: {', '.join(shown[:_MAX_FIELDS])}{more}; remove them"
+
+
+def altered_text(fields: Sequence[str]) -> str:
+    """Return which fields are not stored as they were applied."""
+    more = f" and {len(fields) - _MAX_FIELDS} more fields" if len(fields) > _MAX_FIELDS else ""
+    return (
+        f"is not stored as it was applied: {', '.join(fields[:_MAX_FIELDS])}{more}; a mutating webhook changes it, or "
+        "Dapr's CustomResourceDefinition does not have it: exempt the object from that, or upgrade the definition"
+    )
 
 
 def explained(error: GovernorError) -> GovernorError:
