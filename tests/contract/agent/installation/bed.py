@@ -367,10 +367,11 @@ sys.exit(main())
 class ReplicaProcess(Server):
     """A replica as a process, with the timing of the tests."""
 
-    def __init__(self, name: str, bed: AgentBed, join_token: Secret) -> None:
+    def __init__(self, name: str, bed: AgentBed, join_token: Secret, **environment: str) -> None:
         super().__init__(name, bed.directory / name, ["health"])
         self._release = bed.release
         self._join_token = join_token
+        self._environment = environment
 
     async def prepare(self) -> "ReplicaProcess":
         """Write its files, and return it."""
@@ -385,6 +386,10 @@ class ReplicaProcess(Server):
         }
         put(self.directory / "agent.yaml", yamltext.dump(settings).encode())
         return self
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment, with that of the test."""
+        return {**super().environment(), **self._environment}
 
     def command(self) -> list[str]:
         """Return the command line."""

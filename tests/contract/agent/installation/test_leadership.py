@@ -3,16 +3,20 @@
 The replicas run with the chart's rules on a real API server and a real governor server; sidecars are replayed.
 """
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from governor.agent.main import Agent
 from governor.agent.platforms.kubernetes.workloads.observer import REPLICA_SETS
 from governor.domain.reports import acknowledged
+from governor.values.secret import Secret
+from governor.wire.credentials import read_join_token
 from testbed.kube.control_plane import ControlPlane
 from testbed.sidecar_replay import SidecarReplay
 from testbed.waiting import until
@@ -22,7 +26,9 @@ from tests.contract.agent.platform.bed import Bed, Injector, Kubelet, create_nam
 from tests.contract.charts.bed import Helm
 from tests.contract.kube.applyset.bed import RecordingClient
 from tests.contract.kube.reflector.bed import running, until_true
+from tests.integration.server.bed import ServerBed
 from tests.integration.server.bed import running as running_server
+from tests.integration.server.test_client_tls import Authority, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -99,40 +105,60 @@ async def started(*replicas: ReplicaProcess) -> AsyncIterator[None]:
             await each.kill()
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def tls_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerBed]:
+    """A server with a certificate of a company's CA, which is trusted as the chart's value ``ca`` makes it."""
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    async with serving(authority, tmp_path / "server") as server:
+        yield server
+
+
+def unpinned(token: Secret | None, server: ServerBed) -> Secret:
+    """Return a join token that names no CA."""
+    assert token is not None
+    return msgspec.structs.replace(read_join_token(token), server=server.url, ca="").encode()
+
+
 async def test_a_replica_takes_over_during_a_restart_and_the_suspended_leader_writes_nothing(
-    release: Release, cluster: Bed, tmp_path: Path, server_logs: list[Path]
+    release: Release, cluster: Bed, tls_server: ServerBed, tmp_path: Path, server_logs: list[Path]
 ) -> None:
-    async with running_server(tmp_path / "server") as server:
-        bed = AgentBed(server, release, tmp_path)
-        world, token = World(bed, cluster), await bed.join_token()
-        assert token is not None
-        replicas = [ReplicaProcess(name, bed, token) for name in ("one", "two")]
-        server_logs.extend(each.log for each in replicas)
-        async with started(*replicas):
-            assert acknowledged(await bed.deliver(resiliency(1)))
-            leader, standby = replicas if await replicas[0].is_leader() else reversed(replicas)
-            assert "joined" not in standby.log.read_text()
+    bed = AgentBed(tls_server, release, tmp_path)
+    world, token = World(bed, cluster), unpinned(await bed.join_token(), tls_server)
+    trusted = os.environ["SSL_CERT_FILE"]
+    replicas = [ReplicaProcess(name, bed, token, SSL_CERT_FILE=trusted) for name in ("one", "two")]
+    server_logs.extend(each.log for each in replicas)
+    async with started(*replicas):
+        assert acknowledged(await bed.deliver(resiliency(1)))
+        leader, standby = replicas if await replicas[0].is_leader() else reversed(replicas)
+        assert "joined" not in standby.log.read_text()
 
-            cluster.kubelet.pending = True
-            await bed.apply(resiliency(2))
-            await until(lambda: world.has_restarts(2))
-            await leader.pause()
-            await until(standby.is_leader)
-            cluster.kubelet.pending = False
-            assert acknowledged(await bed.decided()), "although the watch of the suspended process is still open"
-            assert await world.has_restarts(2)
-            assert await world.replica_sets() == 3
+        cluster.kubelet.pending = True
+        await bed.apply(resiliency(2))
+        await until(lambda: world.has_restarts(2))
+        await leader.pause()
+        await until(standby.is_leader)
+        cluster.kubelet.pending = False
+        assert acknowledged(await bed.decided()), "although the watch of the suspended process is still open"
+        assert await world.has_restarts(2)
+        assert await world.replica_sets() == 3
 
-            resumed_at = release.audit_size()
-            leader.resume()
-            await until(leader.is_ready)
-            assert acknowledged(await bed.deliver(resiliency(3)))
-            # Events tell what it did before.
-            assert set(release.writes(leader.directory, resumed_at)) <= {"update leases", "create events"}
-            assert "update secrets" in release.writes(standby.directory, resumed_at)
-            assert await world.has_restarts(3)
-            joined = [each.log.read_text().count('"joined"') for each in replicas]
-            assert sorted(joined) == [0, 1]
+        resumed_at = release.audit_size()
+        leader.resume()
+        await until(leader.is_ready)
+        assert acknowledged(await bed.deliver(resiliency(3)))
+        # Events tell what it did before.
+        assert set(release.writes(leader.directory, resumed_at)) <= {"update leases", "create events"}
+        assert "update secrets" in release.writes(standby.directory, resumed_at)
+        assert await world.has_restarts(3)
+        joined = [each.log.read_text().count('"joined"') for each in replicas]
+        assert sorted(joined) == [0, 1]
+
+        await bed.apply(resiliency(4))
+        await until(lambda: world.has_restarts(4))
+        await standby.kill()
+        assert acknowledged(await bed.decided()), "by the replica that was suspended before"
+        assert await world.has_restarts(4)
 
 
 async def test_without_the_server_a_restarted_agent_finishes_the_change_and_repairs_drift(

@@ -247,6 +247,7 @@ async def test_a_missing_namespace_is_waited_for(election: Election, client: Cli
     contender.start()
     await election.advance(10)
     assert election.leaders == []
+    assert f'namespaces "{election.namespace}" not found' in contender.elector.failure
     manifest: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": election.namespace}}
     await client.create(NAMESPACES, manifest, manager="tests")
     assert await election.wait_for_leader(within_s=PERIOD_S) is contender
