@@ -20,7 +20,7 @@ from governor.agent.main import Agent, open_agent
 from governor.agent.platforms.kubernetes.home import open_elector
 from governor.agent.platforms.kubernetes.permissions import Scope
 from governor.agent.settings import Settings
-from governor.domain.reports import Report, State, overall
+from governor.domain.reports import Cause, Report, State, overall
 from governor.kube.lease import Timing
 from governor.process.clock import SystemClock
 from governor.process.flowcontrol.backoff import Backoff
@@ -285,12 +285,20 @@ class AgentBed:
 
     async def until_verified(self) -> Report:
         """Wait until the newest delivery is verified, and return the report."""
+        return await self._until_reported(lambda report: overall(report) is State.VERIFIED)
 
-        async def verified() -> Report | None:
+    async def until_failed(self, cause: Cause) -> Report:
+        """Wait until the newest delivery has failed for one cause, and return the report."""
+        return await self._until_reported(
+            lambda report: overall(report) is State.FAILED and {each.cause for each in report.resources} == {cause}
+        )
+
+    async def _until_reported(self, is_expected: Callable[[Report], bool]) -> Report:
+        async def matching() -> Report | None:
             report = await self._decided()
-            return report if report and overall(report) is State.VERIFIED else None
+            return report if report and is_expected(report) else None
 
-        found = await until(verified)
+        found = await until(matching)
         assert found is not None
         return found
 

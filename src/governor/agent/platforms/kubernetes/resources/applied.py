@@ -58,6 +58,7 @@ from governor.kube.applyset import (
 from governor.kube.applyset.inventory import CLAIM_LOST
 from governor.kube.applyset.live import find_kinds, managers_of, owner_of
 from governor.kube.client import Client
+from governor.kube.errors import NO_API
 from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from governor.process.clock import Clock, SystemClock
 from governor.values.trees import Manifest
@@ -331,6 +332,8 @@ class AppliedResources:
         except GovernorError as error:
             if error.code in {CLAIM_LOST, GOVERNED}:
                 self.deposed = error.message
+            if error.code == NO_API:
+                self._client.discovery.invalidate()  # the next try finds out whether the kind is gone
             raise explained(error) from error
 
     def _redacted(self, applied: Applied) -> Applied:
