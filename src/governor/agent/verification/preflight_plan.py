@@ -32,7 +32,8 @@ _UNREACHABLE: Final = re.compile(
 class PreflightPlan(msgspec.Struct, frozen=True):
     """What one throw-away sidecar loads: copies of the resources to try and of their dependencies.
 
-    ``silent`` are tried resources that do not connect at init; ``skipped`` maps the others to the reason.
+    ``silent`` are tried resources that do not connect at init; ``skipped`` maps the others to the reason. ``foreign``
+    are names of what the sidecar reads besides the copies: an exit because of these says nothing about the change.
     """
 
     app_id: str
@@ -40,6 +41,12 @@ class PreflightPlan(msgspec.Struct, frozen=True):
     dependencies: Mapping[ResourceRef, Manifest] = {}
     silent: frozenset[ResourceRef] = frozenset()
     skipped: Mapping[ResourceRef, str] = {}
+    foreign: frozenset[str] = frozenset()
+
+    @property
+    def emptied(self) -> "PreflightPlan":
+        """The plan without any resource of the change."""
+        return PreflightPlan(self.app_id)
 
     @property
     def copies(self) -> tuple[Manifest, ...]:
@@ -137,8 +144,16 @@ def conclusive(plan: PreflightPlan, reading: PreflightReading) -> bool:
     """Return whether the reading is about the change: the sidecar runs, or its exit message names what it loaded."""
     if reading.exit_message is None:
         return True
+    if reading.external_cause:
+        return False
     refs = (*plan.tried, *plan.dependencies)
-    return not reading.external_cause and any(_is_about(reading.exit_message, ref) for ref in refs)
+    return any(_is_about(reading.exit_message, ref) for ref in refs) or _is_foreign(plan, reading.exit_message)
+
+
+def _is_foreign(plan: PreflightPlan, text: str) -> bool:
+    """Return whether an exit message names what the sidecar reads besides the copies, and no copy."""
+    is_own = any(_is_about(text, ref) for ref in (*plan.tried, *plan.dependencies))
+    return not is_own and any(mentions(text, name) for name in plan.foreign)
 
 
 def _is_about(text: str, ref: ResourceRef) -> bool:
@@ -147,6 +162,9 @@ def _is_about(text: str, ref: ResourceRef) -> bool:
 
 def _exited(plan: PreflightPlan, text: str) -> Verdicts:
     """Fail the tried resources that the exit message names; if it names none, all of them."""
+    if _is_foreign(plan, text):
+        reason = f"inconclusive: another resource of the namespace made the throw-away sidecar exit: {text}"
+        return dict.fromkeys(plan.tried, Verdict(State.RECEIVED, reason))
     named = {ref for ref in plan.tried if _is_about(text, ref)}
     blamed = named or set(plan.tried)
     other = Verdict(State.RECEIVED, "not fully tried: another resource made the throw-away sidecar exit")

@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,7 +17,7 @@ from typing import Final, Self
 import aiohttp
 import msgspec
 
-from governor.agent.platforms.local.files import RESOURCES, ResourceFile, is_config
+from governor.agent.platforms.local.files import RESOURCES, is_config, resource_file
 from governor.agent.platforms.local.sidecars import daprd
 from governor.agent.platforms.local.sidecars.ports import ReservedPorts
 from governor.agent.settings import SidecarSettings
@@ -26,6 +26,7 @@ from governor.agent.verification.sidecar_api import SidecarApi, get_over_http
 from governor.errors import GovernorError, Kind
 from governor.process.child import detached
 from governor.process.child.detached import Detached
+from governor.values.trees import Manifest
 
 _STOP_GRACE_S: Final = 2.0
 _LOG: Final = "daprd.log"
@@ -36,9 +37,14 @@ class ThrowAwaySidecar:
     """A running throw-away sidecar. Leaving the context stops it and removes its files."""
 
     def __init__(
-        self, app_id: str, directory: Path, reserved: ReservedPorts, running: Detached, session: aiohttp.ClientSession
+        self,
+        namespace: str,
+        directory: Path,
+        reserved: ReservedPorts,
+        running: Detached,
+        session: aiohttp.ClientSession,
     ) -> None:
-        self.app_id = app_id
+        self._namespace = namespace
         self._directory = directory
         self._reserved = reserved
         self._running = running
@@ -66,7 +72,7 @@ class ThrowAwaySidecar:
             reserved.close()
             shutil.rmtree(directory)
             raise
-        return cls(app_id, directory, reserved, running, session)
+        return cls(launch.namespace, directory, reserved, running, session)
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,8 +88,9 @@ class ThrowAwaySidecar:
             self._reserved.close()
             await asyncio.to_thread(shutil.rmtree, self._directory)
 
-    async def load(self, files: Iterable[ResourceFile]) -> None:
+    async def load(self, copies: Sequence[Manifest]) -> None:
         """Write what it loads; ``read`` sends the Configuration, of which there must be one."""
+        files = (resource_file(each, self._namespace) for each in copies)
         resources = {each.key: each.content for each in files}
         self._unsent = next(resources.pop(key) for key in tuple(resources) if is_config(key))
         await asyncio.to_thread(self._write, resources)
