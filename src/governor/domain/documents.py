@@ -42,6 +42,14 @@ Namespace: TypeAlias = Annotated[
     ),
 ]
 
+LabelName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([a-z0-9][-a-z0-9.]{0,252}/)?[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$(?!\n)",
+        description="the name of a label in Kubernetes, with an optional prefix and slash",
+    ),
+]
+
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """Base of every part of a document: immutable, without unknown fields, in camelCase."""
@@ -178,6 +186,8 @@ class ApplyPolicy(_Part, frozen=True, omit_defaults=False):
     retry: Retry = Retry.FIRST
     drift: Drift = Drift.ENFORCE
     windows: WindowScope = WindowScope.RESTARTS
+    preflight_labels: Annotated[tuple[LabelName, ...], msgspec.Meta(max_length=16)] = ()
+    """Labels of a workload's pods that a throw-away pod gets too, for example because a NetworkPolicy selects them."""
 
 
 class Removal(_Part, frozen=True):

@@ -36,6 +36,9 @@ _POSITION: Final = re.compile(r"([0-9]{1,18})|([^.]*)\.([0-9]{1,18})\.([^.]*)")
 _FORMAT_1_POLICY: Final = ("preflight", "strategy", "unproven", "verifyWindowSeconds")
 """The fields of the apply policy in format 1, whose readers reject others."""
 _FORMAT_2_POLICY: Final = (*_FORMAT_1_POLICY, "retry", "drift")
+_FORMAT_3_POLICY: Final = (*_FORMAT_2_POLICY, "windows")
+_LATER_POLICY: Final = ("preflightLabels",)
+"""Fields that older readers of formats 2 and 3 reject; they are there only if they are set."""
 
 
 class Side(enum.StrEnum):
@@ -171,8 +174,8 @@ def sign_heads(
 def encode_body(delivery: Delivery) -> str:
     """Return the body of a delivery in format 2, or 3 if it needs that."""
     policy = msgspec.to_builtins(delivery.apply)
-    if _required_format(delivery) < 3:
-        policy = {name: policy[name] for name in _FORMAT_2_POLICY}
+    names = _FORMAT_2_POLICY if _required_format(delivery) < 3 else _FORMAT_3_POLICY
+    policy = {name: policy[name] for name in (*names, *(each for each in _LATER_POLICY if policy[each]))}
     return _text(_Body(delivery.digest, delivery.resources, policy))
 
 

@@ -274,7 +274,10 @@ NIGHT = {"start": "22:00", "durationMinutes": 240}
 TIME_OF_DAY = "must be a time of day from 00:00 to 23:59"
 DAYS = "must be Mon, Tue, Wed, Thu, Fri, Sat or Sun"
 TIME = "must be a time with a time zone, such as 2026-01-31T22:00:00Z"
-POLICY = "unknown field; known fields: preflight, strategy, unproven, verifyWindowSeconds, retry, drift, windows"
+POLICY = (
+    "unknown field; known fields: preflight, strategy, unproven, verifyWindowSeconds, retry, drift, windows, "
+    "preflightLabels"
+)
 SPEC = "unknown field; known fields: selector, priority, apply, resources, removals"
 
 

@@ -230,6 +230,16 @@ def test_format_2_has_no_policy_that_only_format_3_needs() -> None:
     assert policies[1] - policies[0] == {"windows"}
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_labels_for_a_preflight_are_in_a_delivery_only_if_they_are_set(number: int) -> None:
+    assert "preflightLabels" not in json.loads(signed_in(number).body)["apply"]
+    policy = msgspec.structs.replace(BY_FORMAT[number].apply, preflight_labels=("app",))
+    labelled = msgspec.structs.replace(BY_FORMAT[number], apply=policy)
+    signed = sign_delivery(labelled, KEY, number)
+    assert json.loads(signed.body)["apply"]["preflightLabels"] == ["app"]
+    assert open_delivery(signed, PUBLIC).apply == labelled.apply
+
+
 @pytest.mark.parametrize("number", FORMATS)
 def test_the_texts_are_sorted_and_compact(number: int) -> None:
     signed = signed_in(number)
