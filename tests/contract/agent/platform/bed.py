@@ -16,6 +16,8 @@ import msgspec
 from governor.agent.platform import Progress, Superseded
 from governor.agent.platforms.kubernetes.hold import NamespaceHold
 from governor.agent.platforms.kubernetes.platform import KubernetesPlatform, Parts
+from governor.agent.platforms.kubernetes.preflight.preflight import ClusterPreflight
+from governor.agent.platforms.kubernetes.preflight.throw_away import Cluster
 from governor.agent.platforms.kubernetes.proof.probes import Probes
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import Route, SidecarReader, open_session
@@ -31,7 +33,7 @@ from governor.agent.platforms.kubernetes.workloads.observer import (
     STATEFUL_SETS,
     Observer,
 )
-from governor.agent.platforms.kubernetes.workloads.views import RESTART
+from governor.agent.platforms.kubernetes.workloads.views import PREFLIGHT, RESTART
 from governor.agent.platforms.kubernetes.workloads.workload import Pod
 from governor.agent.redaction import Redactor
 from governor.agent.state.agent_state import Blobs
@@ -96,12 +98,16 @@ class Injector:
         self.skipped: set[str] = set()
         """App ids whose pods get no sidecar."""
         self.without_metrics: set[str] = set()
+        self.skipped_preflights = False
+        """Whether throw-away pods get no sidecar."""
 
     def patch(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the patch of a pod."""
         annotations = request["object"]["metadata"].get("annotations", {})
         app_id = annotations.get("dapr.io/app-id", "")
         if annotations.get("dapr.io/enabled") != "true" or app_id in self.skipped:
+            return []
+        if self.skipped_preflights and PREFLIGHT in request["object"]["metadata"].get("labels", {}):
             return []
         port = str(self.port)
         metrics = [] if app_id in self.without_metrics else ["--enable-metrics", "--metrics-port", port]
@@ -128,6 +134,10 @@ class Kubelet:
         """App ids whose sidecars exit after a restart by the agent, with the message of the exit."""
         self.pending = False
         """Whether pods do not start."""
+        self.preflight: Object | None = None
+        """The status of throw-away pods; None if they run."""
+        self.preflight_exit = ""
+        """How throw-away sidecars exit; ``{}`` stands for the name of a Component that only they load."""
         self.healthy = True
         """Whether sidecars are healthy when they start."""
         self.features = ["HotReload"]
@@ -153,6 +163,8 @@ class Kubelet:
     async def _status(self, pod: Object) -> Object:
         app_id = pod["metadata"].get("annotations", {}).get("dapr.io/app-id", "")
         names = [each["name"] for each in pod["spec"]["containers"]]
+        if PREFLIGHT in pod["metadata"]["labels"] and (self.preflight_exit or self.preflight):
+            return self.preflight or await self._ended(app_id)
         statuses = [container(name) for name in names]
         if "daprd" not in names:
             # An application waits for its sidecar; Dapr's own services have none.
@@ -171,6 +183,14 @@ class Kubelet:
             return []
         found = await self._client.get(CONFIGURATIONS, name, self._namespace)
         return [each["name"] for each in found["spec"].get("features", ())]
+
+    async def _ended(self, app_id: str) -> Object:
+        """Return the status of a throw-away pod whose sidecar has exited."""
+        found = [each async for each in self._client.list(COMPONENTS, self._namespace)]
+        names = [each["metadata"]["name"] for each in found if each.get("scopes") == [app_id]]
+        message = self.preflight_exit.format(*names)
+        state = {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}
+        return {"phase": "Failed", "containerStatuses": [container("daprd", ready=False, state=state)]}
 
     async def _sidecar(self, app_id: str) -> ReplayedSidecar:
         sidecar = ReplayedSidecar(self._recorded, app_id)
@@ -299,16 +319,20 @@ class Bed:
                 _announcer(client, self.namespace, applied, observer, redactor),
                 redactor,
                 NamespaceHold(self.new_client(), self.namespace, SystemClock(), on_change=lambda: None),
+                ClusterPreflight(self._cluster(client, observer, reader, applied), redactor),
             )
             platform = KubernetesPlatform(parts, self.clock)
             async with running(platform.run()):
                 await observer.synced()
                 yield Agent(platform, client, observer, applied, woken)
 
+    def _cluster(self, client: Client, observer: Observer, reader: SidecarReader, applied: AppliedResources) -> Cluster:
+        return Cluster(client, observer, reader, applied.permit_write, self.clock, self.namespace, (self.namespace,))
+
     def delivery(self, *resources: Manifest, removals: tuple[ResourceRef, ...] = (), **policy: Any) -> Delivery:
-        """Return the next delivery; ``policy`` are fields of its ApplyPolicy."""
+        """Return the next delivery, without a preflight; ``policy`` are fields of its ApplyPolicy."""
         sequence = next(self._sequences)
-        apply = msgspec.convert({"verifyWindowSeconds": 120, **policy}, ApplyPolicy)
+        apply = msgspec.convert({"preflight": "off", "verifyWindowSeconds": 120, **policy}, ApplyPolicy)
         return Delivery("r1", sequence, 1, sequence, f"sha256:{sequence}", resources, removals, apply)
 
     def ref(self, name: str, kind: str = "Deployment") -> WorkloadRef:

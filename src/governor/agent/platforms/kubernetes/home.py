@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from governor.agent.home import Identity
 from governor.agent.platforms.kubernetes.hold import NamespaceHold
 from governor.agent.platforms.kubernetes.platform import KubernetesPlatform, Parts
+from governor.agent.platforms.kubernetes.preflight.preflight import ClusterPreflight
+from governor.agent.platforms.kubernetes.preflight.throw_away import Cluster
 from governor.agent.platforms.kubernetes.proof.probes import Probes
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import PROXY_LIMITS, Route, SidecarReader, open_session
@@ -100,8 +102,14 @@ class KubernetesHome:
                 announcer,
                 redactor,
                 hold,
+                ClusterPreflight(self._cluster(identity.runtime, applied, self._observer, reader), redactor),
             )
             yield AnnouncedPlatform(KubernetesPlatform(parts, self._clock), announcer)
+
+    def _cluster(self, runtime: str, applied: AppliedResources, observer: Observer, reader: SidecarReader) -> Cluster:
+        """Return what throw-away pods need."""
+        namespaces = self._settings.namespaces
+        return Cluster(self._client, observer, reader, applied.permit_write, self._clock, runtime, namespaces)
 
     def _announcer(self, runtime: str, applied: AppliedResources, observer: Observer, redactor: Redactor) -> Announcer:
         """Return what writes Events and the status objects."""

@@ -73,6 +73,14 @@ PERMISSIONS: Final = (
         Scope.MANAGED, "apps", ("deployments", "statefulsets"), ("get", "watch", "patch"), "the same; see list below"
     ),
     Permission(Scope.MANAGED, "batch", ("cronjobs", "jobs"), ("list", "watch"), "workloads that are never restarted"),
+    Permission(Scope.MANAGED, "batch", ("jobs",), ("create", "patch", "delete"), "preflight: its throw-away pods"),
+    Permission(
+        Scope.MANAGED,
+        "networking.k8s.io",
+        ("networkpolicies",),
+        ("list",),
+        "preflight: whether a failed connection proves anything",
+    ),
     Permission(
         Scope.MANAGED, "policy", ("poddisruptionbudgets",), ("list",), "restarts wait while a budget allows none"
     ),

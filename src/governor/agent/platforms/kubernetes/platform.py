@@ -1,4 +1,4 @@
-"""Applies one delivery in a cluster: read, plan, write, restart what must restart, ask the sidecars.
+"""Applies one delivery in a cluster: read, plan, preflight, write, restart what must restart, ask the sidecars.
 
 Only the order is here; ``manifests`` and ``plan`` decide what to do, ``judgement`` whether it worked.
 """
@@ -14,6 +14,7 @@ from governor.agent.platform import Progress, Superseded
 from governor.agent.platforms.kubernetes.hold import NamespaceHold
 from governor.agent.platforms.kubernetes.plans.affected import Changes, Scope, is_unloaded, live_pods, scope_of
 from governor.agent.platforms.kubernetes.plans.plan import Rejection, plan, restraint
+from governor.agent.platforms.kubernetes.preflight.preflight import ClusterPreflight
 from governor.agent.platforms.kubernetes.proof.judgement import fresh_proofs, unsettled_types
 from governor.agent.platforms.kubernetes.proof.probes import Probes, confirmed
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
@@ -68,6 +69,7 @@ class Parts(msgspec.Struct, frozen=True):
     announcer: Announcer
     redactor: Redactor
     hold: NamespaceHold
+    preflight: ClusterPreflight
 
 
 class KubernetesPlatform:
@@ -123,13 +125,17 @@ class KubernetesPlatform:
         waits_for = restraint(planned, delivery, self._clock.now(), is_new=writes)
         if waits_for is not None and writes:
             return findings.waiting(waits_for, self.refs(delivery), self.workloads, self._clock.now(), received)
+        tried = await self._parts.preflight.check(change, planned, self._manifests(delivery), superseded)
+        if not tried.passed:
+            return tried.report(self.refs(delivery), self.workloads, received)
         applied = await self._write(change)
         if not applied.ok:
-            return self._not_applied(applied, delivery, received)
+            return tried.prepend_to(self._not_applied(applied, delivery, received))
         manifests = self._manifests(delivery)
         self._parts.watch.follow(map(ref_of, (*manifests.objects.values(), *manifests.secrets.values())))
         change = await self._after_write(change, applied)
-        return await self._verify(change, manifests, progress, superseded)
+        found = await self._verify(change, manifests, lambda each: progress(tried.prepend_to(each)), superseded)
+        return tried.prepend_to(found)
 
     async def _write(self, change: Change) -> Applied:
         """Write a delivery; one that may not be written now has no new content and is only verified."""
@@ -243,7 +249,7 @@ class KubernetesPlatform:
         """Return the change with the times of the write; what was written is to be proven anew."""
         version = _version(change.delivery)
         if self._written is None or self._written[0] != version or applied.written:
-            self._written = version, (Evidence(API, self._clock.now(), f"{applied}; without a preflight"),)
+            self._written = version, (Evidence(API, self._clock.now(), str(applied)),)
         history = (*change.history, *self._written[1])
         if not applied.written:
             self._parts.proofs.end_write(change.versions)

@@ -97,6 +97,7 @@ def test_a_crash_loop_shows_the_last_exit() -> None:
         id="containerd://4",
         restarts=3,
         waiting="CrashLoopBackOff",
+        waiting_message="back-off 40s",
         last_exit="Error, exit code 1: cannot load state.redis",
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias, TypeVar
 
 from governor.agent.platforms.kubernetes.workloads.ownership import assemble
+from governor.agent.platforms.kubernetes.workloads.pods import pod_of
 from governor.agent.platforms.kubernetes.workloads.views import (
     CronJob,
     Job,
@@ -17,7 +18,8 @@ from governor.agent.platforms.kubernetes.workloads.views import (
     is_active_or_has_dapr,
     is_enabled,
 )
-from governor.agent.platforms.kubernetes.workloads.workload import Workload
+from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
+from governor.domain.reports import WorkloadRef
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client
 from governor.kube.controller.views import readable
@@ -82,6 +84,10 @@ class Observer:
         """Return the workloads with Dapr. No request is sent."""
         return tuple(workload for namespace in self._namespaces for workload in namespace.workloads())
 
+    def throw_away(self, job: ObjectRef, uid: str) -> Pod | None:
+        """Return the pod of a preflight's Job, or None. No request is sent."""
+        return next((pod for namespace in self._namespaces if (pod := namespace.throw_away(job, uid))), None)
+
 
 class _Namespace:
     """The pods with Dapr of one namespace, and all that may own them."""
@@ -132,8 +138,16 @@ class _Namespace:
         """Return the workloads with Dapr of this namespace; they are assembled only after a change."""
         if self._assembled is None:
             pods = (view for entry in self._pods.store.values() if (view := readable(entry)))
-            self._assembled = assemble(pods, self._known_owners())
+            lasting = (view for view in pods if not view.metadata.labels.preflight)
+            self._assembled = assemble(lasting, self._known_owners())
         return self._assembled
+
+    def throw_away(self, job: ObjectRef, uid: str) -> Pod | None:
+        """Return the pod of a preflight's Job, or None; one of an earlier Job of that name does not count."""
+        views = (view for entry in self._pods.store.find(_CONTROLLER, job) if (view := readable(entry)))
+        owned = (view for view in views if view.metadata.controller and view.metadata.controller.uid == uid)
+        found = next(owned, None)
+        return pod_of(found, WorkloadRef(job.namespace, job.kind, job.name)) if found else None
 
     def _known_owners(self) -> dict[ObjectRef, Owner]:
         return {
@@ -160,7 +174,9 @@ class _Namespace:
 
 
 def _is_relevant(view: PodView | Owner | None) -> bool:
-    return isinstance(view, PodView) or (view is not None and is_enabled(view))
+    if view is None or view.metadata.labels.preflight:
+        return False
+    return isinstance(view, PodView) or is_enabled(view)
 
 
 def _controller_keys(view: PodView | Owner) -> Iterable[ObjectRef]:

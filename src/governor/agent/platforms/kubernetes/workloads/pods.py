@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from governor.agent.platforms.kubernetes.workloads.views import ContainerSpec, ContainerStatus, PodView, Terminated
+from governor.agent.platforms.kubernetes.workloads.views import (
+    Annotations,
+    ContainerSpec,
+    ContainerStatus,
+    PodView,
+    Terminated,
+)
 from governor.agent.platforms.kubernetes.workloads.workload import Container, Pod
 from governor.domain.reports import WorkloadRef
 
@@ -29,11 +35,24 @@ def pod_of(view: PodView, owner: WorkloadRef) -> Pod:
         configuration=first_configuration(flags.get("config", "") if found else metadata.annotations.config),
         ip=status.pod_ip,
         phase=status.phase,
-        ready=any(each.status == "True" for each in status.conditions),
+        ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
         deleting=bool(metadata.deletion_timestamp),
         restart_digest=metadata.annotations.restart,
         sidecar=_container(*found, flags) if found else None,
+        service_account=view.spec.service_account_name,
+        environment=_environment(metadata.annotations),
+        unscheduled=next((each.message for each in status.conditions if each.is_unscheduled), ""),
     )
+
+
+def _environment(annotations: Annotations) -> tuple[str, ...]:
+    found = (
+        annotations.env,
+        annotations.env_from_secret,
+        annotations.volume_mounts,
+        annotations.volume_mounts_rw,
+    )
+    return found if any(found) else ()
 
 
 def first_configuration(names: str) -> str:
@@ -86,6 +105,7 @@ def _container(
         restarts=status.restart_count,
         ready=status.ready,
         waiting=_why_not_running(status),
+        waiting_message=state.waiting.message if state.waiting else "",
         last_exit=_describe(ended) if ended else "",
         killed=ended is not None and _is_killed(ended),
         public_port=public,

@@ -21,6 +21,8 @@ NO_RESTART: Final = "runtime-governor.dev/no-restart"
 """Annotation of a workload that the agent must not restart."""
 ALLOW_RESTART: Final = "runtime-governor.dev/allow-restart"
 """Annotation of a workload that the agent may restart although that stops all of its pods, or deletes them."""
+PREFLIGHT: Final = "runtime-governor.dev/preflight"
+"""Label of all that a preflight creates: the id of the runtime. Its pods are no workloads."""
 DAPRD: Final = "daprd"
 """The container that Dapr's injector adds."""
 
@@ -41,17 +43,22 @@ class Annotations(msgspec.Struct, frozen=True, gc=False):
     app_id: str = msgspec.field(name="dapr.io/app-id", default="")
     config: str = msgspec.field(name="dapr.io/config", default="")
     sidecar_image: str = msgspec.field(name="dapr.io/sidecar-image", default="")
+    env: str = msgspec.field(name="dapr.io/env", default="")
+    env_from_secret: str = msgspec.field(name="dapr.io/env-from-secret", default="")
+    volume_mounts: str = msgspec.field(name="dapr.io/volume-mounts", default="")
+    volume_mounts_rw: str = msgspec.field(name="dapr.io/volume-mounts-rw", default="")
     restart: str = msgspec.field(name=RESTART, default="")
     no_restart: str = msgspec.field(name=NO_RESTART, default="")
     allow_restart: str = msgspec.field(name=ALLOW_RESTART, default="")
 
 
 class Labels(msgspec.Struct, frozen=True, gc=False):
-    """The labels of a pod that the agent reads."""
+    """The labels of a pod or of a workload that the agent reads."""
 
     injected: str = msgspec.field(name="dapr.io/sidecar-injected", default="")
     app_id: str = msgspec.field(name="dapr.io/app-id", default="")
     template_hash: str = msgspec.field(name="pod-template-hash", default="")
+    preflight: str = msgspec.field(name=PREFLIGHT, default="")
 
 
 class ControllerReference(OwnerReference, frozen=True, gc=False):
@@ -66,6 +73,7 @@ class OwnedMetadata(Metadata, frozen=True, kw_only=True):
     generation: int = 0
     deletion_timestamp: str = ""
     annotations: Annotations = Annotations()
+    labels: Labels = Labels()
     owner_references: tuple[ControllerReference, ...] = ()
 
     @property
@@ -84,7 +92,6 @@ class PodMetadata(OwnedMetadata, frozen=True, kw_only=True):
     """Metadata of a pod."""
 
     creation_timestamp: datetime
-    labels: Labels = Labels()
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -106,6 +113,7 @@ def _daprd_only(containers: tuple[AnyContainer, ...]) -> tuple[AnyContainer, ...
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The container of daprd; the application's own, whose arguments may contain secrets, are not held."""
 
+    service_account_name: str = ""
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
 
@@ -118,6 +126,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     """A container that is not running yet, or not again."""
 
     reason: str = ""
+    message: str = ""
 
 
 class Running(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -159,6 +168,12 @@ class PodCondition(msgspec.Struct, frozen=True, gc=False):
 
     type: str
     status: str
+    message: str = ""
+
+    @property
+    def is_unscheduled(self) -> bool:
+        """Whether it says that no node was found for the pod yet."""
+        return self.type == "PodScheduled" and self.status == "False"
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -171,8 +186,8 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
     def __post_init__(self) -> None:
-        ready = tuple(each for each in self.conditions if each.type == "Ready")
-        msgspec.structs.force_setattr(self, "conditions", ready)
+        kept = tuple(each for each in self.conditions if each.type == "Ready" or each.is_unscheduled)
+        msgspec.structs.force_setattr(self, "conditions", kept)
         msgspec.structs.force_setattr(self, "container_statuses", _daprd_only(self.container_statuses))
         msgspec.structs.force_setattr(self, "init_container_statuses", _daprd_only(self.init_container_statuses))
 
@@ -324,5 +339,5 @@ def has_pods_or_dapr(replica_set: Replicated) -> bool:
 
 
 def is_active_or_has_dapr(job: Job) -> bool:
-    """Return whether a Job may own a pod with Dapr."""
-    return is_enabled(job) or not job.is_finished
+    """Return whether a Job may own a pod with Dapr that is not a throw-away one."""
+    return not job.metadata.labels.preflight and (is_enabled(job) or not job.is_finished)

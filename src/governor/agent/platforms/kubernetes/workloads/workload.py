@@ -28,6 +28,7 @@ class Container(msgspec.Struct, frozen=True):
     ready: bool = False
     waiting: str = ""
     """Why it is not running, such as CrashLoopBackOff."""
+    waiting_message: str = ""
     last_exit: str = ""
     """How it ended the last time: reason, exit code and message."""
     killed: bool = False
@@ -68,6 +69,11 @@ class Pod(msgspec.Struct, frozen=True):
     restart_digest: str = ""
     """The value of the annotation of the agent's last restart, which the pod's template had."""
     sidecar: Container | None = None
+    service_account: str = ""
+    environment: tuple[str, ...] = ()
+    """The annotations from which Dapr's injector takes environment and volumes of the sidecar."""
+    unscheduled: str = ""
+    """Why no node was found for it."""
 
     @property
     def finished(self) -> bool:
