@@ -16,8 +16,13 @@ _BEGIN: Final = (
 )
 _END: Final = "<!-- End of the generated table. -->"
 _NAMES: Final = {Scope.MANAGED: "managed", Scope.STATE: "state", Scope.CLUSTER: "cluster"}
-_CONDITIONS: Final = {"pods/proxy": 'ne .Values.sidecarAccess "direct"', "leases": "gt (int .Values.replicas) 1"}
-"""Values with which a rule is needed."""
+_CONDITIONS: Final = {
+    "pods/proxy": 'ne .Values.sidecarAccess "direct"',
+    "leases": "gt (int .Values.replicas) 1",
+    "jobs": ".Values.preflight",
+    "networkpolicies": ".Values.preflight",
+}
+"""Values with which a rule is needed, by its first resource."""
 
 
 def outputs() -> dict[Path, str]:

@@ -43,6 +43,18 @@
   apiGroups: [batch]
   resources: [cronjobs, jobs]
   verbs: [list, watch]
+{{- if .Values.preflight }}
+- # preflight: its throw-away pods
+  apiGroups: [batch]
+  resources: [jobs]
+  verbs: [create, patch, delete]
+{{- end }}
+{{- if .Values.preflight }}
+- # preflight: whether a failed connection proves anything
+  apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list]
+{{- end }}
 - # restarts wait while a budget allows none
   apiGroups: [policy]
   resources: [poddisruptionbudgets]

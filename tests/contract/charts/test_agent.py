@@ -54,6 +54,12 @@ def test_only_several_replicas_have_leader_election_and_a_disruption_budget(helm
     ]
 
 
+def test_only_with_preflight_the_agent_may_create_jobs(helm: Helm) -> None:
+    rendered = {value: AGENT.render(helm, f"preflight={value}") for value in ("true", "false")}
+    assert [value for value, text in rendered.items() if "resources: [jobs]" in text] == ["true"]
+    assert [value for value, text in rendered.items() if "networkpolicies" in text] == ["true"]
+
+
 class Releases:
     """Releases of the agent's chart on a real API server."""
 

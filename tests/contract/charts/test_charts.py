@@ -56,6 +56,7 @@ CASES: dict[Chart, dict[str, tuple[str, ...]]] = {
             "image.tag=1.2.3",
             "image.pullSecrets={registry}",
             "sidecarAccess=direct",
+            "preflight=false",
             "adoptedManagers={helm,kubectl}",
             "replicas=1",
             "resyncInterval=60",

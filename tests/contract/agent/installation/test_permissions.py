@@ -63,11 +63,19 @@ class Scenario:
             await until(partial(self._has_drifted_twice, agent.reconciler.add), every_s=0.1)
         async with self._agent.agent():  # from what the first one has stored
             assert acknowledged(await world.deliver(resiliency(2)))
+            await self._try_in_vain()
             self._cluster.kubelet.exits["orders"] = "the sidecar cannot start"
             assert overall(await world.deliver(resiliency(3))) is State.FAILED
             self._cluster.kubelet.exits.clear()
             await self._create_unreachable_pod()
             assert overall(await world.deliver(resiliency(4), verifyWindowSeconds=2)) is State.UNPROVEN
+
+    async def _try_in_vain(self) -> None:
+        """Deliver a change that a preflight rejects because its sidecar cannot connect to something."""
+        self._cluster.kubelet.preflight_exit = "cannot init {}: dial tcp 10.0.0.1:6379: connection refused"
+        changed = resiliency(2), component("store", password="two")
+        assert overall(await self._world.deliver(*changed, preflight="sidecar")) is State.FAILED
+        self._cluster.kubelet.preflight_exit = ""
 
     async def _populate(self) -> None:
         """Create workloads of each kind that the agent restarts."""
