@@ -14,6 +14,7 @@ from testbed.cluster.releases import PORT, ServerRelease, agent_release
 from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, manifest, wait_rollout
 from testbed.proxies.tunnels import TunnelProxy
 from testbed.waiting import until
+from toolchain.errors import TestbedError
 from toolchain.oci import Archive
 
 RUNTIME = "cluster-1"
@@ -66,7 +67,7 @@ def documents(namespace: str, redis: RedisInCluster, *more: Manifest) -> list[Ma
     items = [{"name": "redisHost", "value": redis.address}, {"name": "redisPassword", "value": redis.password}]
     spec = {"type": "state.redis", "version": "v1", "metadata": items}
     store = manifest("dapr.io/v1alpha1", "Component", "statestore", spec=spec)
-    profile = {"selector": {"runtime": RUNTIME}, "apply": {"preflight": "off"}, "resources": [store, *more]}
+    profile = {"selector": {"runtime": RUNTIME}, "resources": [store, *more]}
     runtime = {"platform": "kubernetes", "namespaces": [namespace]}
     return [
         manifest(API_VERSION, "Runtime", RUNTIME, spec=runtime),
@@ -104,6 +105,17 @@ async def test_an_agent_joins_from_its_chart_and_verifies_a_change_with_its_own_
     account = f"system:serviceaccount:{server.namespace}:{RELEASE}"
     assert await allowed(cluster, account, "list", "secrets", cluster_namespace)
     assert not await allowed(cluster, account, "list", "secrets", "default")
+
+    # A broken change ends in a throw-away pod, which Dapr's injector accepts from the agent's ServiceAccount.
+    before = await identities(orders)
+    (server.home / "broken.yaml").write_text(profile.replace(redis.address, "nowhere:6379"))
+    with pytest.raises(TestbedError, match=r"process component statestore error: .*nowhere:6379"):
+        await server.governor("apply", "-f", "broken.yaml", "--wait-timeout=240s")
+    assert "preflight orders-preflight-" in await server.governor("describe", "runtime", RUNTIME)
+    assert await identities(orders) == before
+    await orders.place_order("after the broken change")
+    await until(lambda: is_clean(cluster, cluster_namespace))
+    await server.governor("apply", "-f", "profile.yaml", "--wait-timeout=240s")
 
     _, profile = (yamltext.dump(each) for each in documents(cluster_namespace, redis, RESILIENCY, UNUSED))
     (server.home / "profile.yaml").write_text(profile)
@@ -164,6 +176,22 @@ def containers(pods: list[Manifest]) -> dict[str, int]:
 
 async def prints(cluster: Cluster, text: str, *command: str) -> bool:
     return await cluster.kubectl(*command) == text
+
+
+async def identities(app: OrderApp) -> dict[str, int]:
+    """Return how often the containers of each pod were restarted, by uid."""
+    pods = await app.pods()
+    return {
+        each["metadata"]["uid"]: sum(one["restartCount"] for one in each["status"]["containerStatuses"])
+        for each in pods
+    }
+
+
+async def is_clean(cluster: Cluster, namespace: str) -> bool:
+    """Return whether nothing of a preflight is left."""
+    kinds = "jobs,pods,secrets,components,configurations"
+    where = ("get", kinds, f"--namespace={namespace}", "--selector=runtime-governor.dev/preflight")
+    return await cluster.kubectl(*where, "--output=name") == ""
 
 
 async def allowed(cluster: Cluster, account: str, verb: str, resource: str, namespace: str) -> bool:

@@ -15,7 +15,7 @@ import pytest_asyncio
 from governor.agent.verification.findings import Findings
 from governor.cli.commands.inventory_import import import_inventory
 from governor.domain.dapr.kinds import kinds
-from governor.domain.documents import Unproven
+from governor.domain.documents import Preflight, Unproven
 from governor.domain.reports import State
 from testbed.builds.dapr import VERSION, VERSION_1_16
 from testbed.cluster.cluster import Cluster
@@ -25,7 +25,16 @@ from testbed.cluster.shared import SharedCluster
 from testbed.cluster.workloads import IdleApp, Manifest, metadata_of
 from testbed.waiting import until
 from tests.contract.agent.platform.bed import next_second
-from tests.contract.agent.platforms.bed import RUNTIME, Deliveries, resiliency, resource, running_agent, store, texts
+from tests.contract.agent.platforms.bed import (
+    RUNTIME,
+    Deliveries,
+    component,
+    resiliency,
+    resource,
+    running_agent,
+    store,
+    texts,
+)
 from tests.contract.agent.platforms.cases import PlatformCases
 from tests.e2e.cluster.dapr_specs import bus, configuration, scoped_resources
 from tests.e2e.cluster.platform_bed import OWNED, ClusterBed
@@ -254,3 +263,19 @@ async def test_after_a_restart_within_the_process_only_another_instance_proves_a
 
 async def has_resiliency(app: IdleApp) -> bool:
     return bool((await metadata_of(await the_pod(app))).get("resiliencies"))
+
+
+async def test_a_broken_store_without_scopes_does_not_prevent_its_own_repair(
+    dapr: Dapr, cluster_namespace: str
+) -> None:
+    bed, deliveries = ClusterBed(dapr.cluster, cluster_namespace), Deliveries()
+    await bed.app("solo").start()
+    broken = component("shared", "state.redis", cluster_namespace, (), redisHost="127.0.0.1:1")
+    async with running_agent(bed) as agent:
+        await agent.converge(deliveries.next(broken, verify_window_seconds=1, unproven=Unproven.REPORT))
+        repaired = store("shared", "1", cluster_namespace)
+        policy = {"preflight": Preflight.SIDECAR, "verify_window_seconds": 1, "unproven": Unproven.REPORT}
+        found = await agent.converge(deliveries.next(repaired, **policy))
+        (report,) = found.resources
+        assert [each.text for each in report.evidence][1].startswith("initialised"), texts(found)
+        assert await bed.live_spec("shared") == repaired["spec"]
