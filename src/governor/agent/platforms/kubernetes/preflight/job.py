@@ -10,7 +10,7 @@ from typing import Any, Final
 from governor.agent.platforms.kubernetes.workloads.views import PREFLIGHT, is_true
 from governor.kube.objects import Object
 
-MAX_LIFE_S: Final = 240
+_MAX_LIFE_S: Final = 240
 """After this time Kubernetes ends the pod, if the agent does not."""
 
 _PREFIX: Final = "dapr.io/"
@@ -80,7 +80,7 @@ def job(
     spec = {
         "suspend": True,
         "backoffLimit": 0,
-        "activeDeadlineSeconds": MAX_LIFE_S,
+        "activeDeadlineSeconds": _MAX_LIFE_S,
         "ttlSecondsAfterFinished": 60,
         "template": template,
     }

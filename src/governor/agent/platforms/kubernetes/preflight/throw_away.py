@@ -32,7 +32,7 @@ from governor.process.clock import Clock
 from governor.process.telemetry import logging
 from governor.values.trees import Manifest
 
-START_S: Final = 60.0
+_START_S: Final = 60.0
 """How long a pod may take until its sidecar starts: it is scheduled, and the image is pulled."""
 _SECRETS: Final = ApiResource("", "v1", "Secret", "secrets", namespaced=True)
 _SETTLE_S: Final = 0.1
@@ -193,7 +193,7 @@ class ThrowAwayPod:
     async def _until_started(self) -> None:
         """Wait until the sidecar runs or has ended; UNAVAILABLE, with the reason, if there will be none."""
         clock = self._cluster.clock
-        end = clock.monotonic() + START_S
+        end = clock.monotonic() + _START_S
         while not self._superseded():
             pod = self._pod()
             if pod is not None and pod.sidecar is None:
@@ -209,14 +209,14 @@ class ThrowAwayPod:
         if pod is None:
             where = f"kubectl --namespace {self._job.namespace} get events --field-selector involvedObject.name="
             return (
-                f"no pod was created for Job {self._job.name} within {START_S:.0f} s, for example because of a "
+                f"no pod was created for Job {self._job.name} within {_START_S:.0f} s, for example because of a "
                 f"ResourceQuota; `{where}{self._job.name}` says why"
             )
         if pod.unscheduled:
-            return f"no node was found for pod {pod.name} within {START_S:.0f} s: {pod.unscheduled}"
+            return f"no node was found for pod {pod.name} within {_START_S:.0f} s: {pod.unscheduled}"
         sidecar = pod.sidecar
         waiting = f"{sidecar.waiting}: {sidecar.waiting_message}" if sidecar and sidecar.waiting else pod.phase
-        return f"the sidecar of pod {pod.name} did not start within {START_S:.0f} s: {waiting}"
+        return f"the sidecar of pod {pod.name} did not start within {_START_S:.0f} s: {waiting}"
 
     async def _remove(self) -> None:
         """Remove all that was created, and wait until the sidecar has stopped."""
