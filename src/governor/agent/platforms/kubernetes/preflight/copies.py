@@ -12,8 +12,10 @@ import msgspec
 
 from governor.agent.platforms.kubernetes.resources.manifests import referenced_secrets
 from governor.agent.verification.preflight_plan import PreflightPlan, plan_preflight
+from governor.agent.verification.resources import named_stores
 from governor.agent.verification.verdicts import Verdict, Verdicts
 from governor.domain.documents import ResourceRef
+from governor.domain.reports import State
 from governor.values.trees import Manifest, Tree
 
 _MAX_NAME: Final = 253
@@ -88,6 +90,21 @@ def make_copies(
         originals,
         _texts(loaded, copied, versions),
     )
+
+
+def attributed(verdicts: Verdicts, delivered: Iterable[ResourceRef], live: Iterable[Manifest]) -> Verdicts:
+    """Return the verdicts on delivered resources; a Component of another owner fails the changed store that it reads.
+
+    A restart would let its sidecars read their secrets again, and they would exit.
+    """
+    own = {ref: verdicts[ref] for ref in delivered if ref in verdicts}
+    components = {each["metadata"]["name"]: each for each in live if each["kind"] == "Component"}
+    failed = {ref: each for ref, each in verdicts.items() if ref not in own and each.state is State.FAILED}
+    for reader, each in failed.items():
+        read = named_stores(components.get(reader.name, {}))
+        text = f"{reader} of another owner, which reads secrets from it, cannot be initialised: {each.text}"
+        own |= {ref: Verdict(State.FAILED, text) for ref in own if ref.kind == "Component" and ref.name in read}
+    return own
 
 
 def with_denied(configuration: Manifest, denied: Iterable[str]) -> Manifest:

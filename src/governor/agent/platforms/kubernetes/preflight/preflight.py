@@ -11,7 +11,7 @@ from typing import Final
 
 from governor.agent.platform import Superseded
 from governor.agent.platforms.kubernetes.plans.plan import Plan
-from governor.agent.platforms.kubernetes.preflight.copies import Copies, make_copies
+from governor.agent.platforms.kubernetes.preflight.copies import Copies, attributed, make_copies
 from governor.agent.platforms.kubernetes.preflight.groups import MAX_GROUPS, Group, groups_of
 from governor.agent.platforms.kubernetes.preflight.job import job, obstacle
 from governor.agent.platforms.kubernetes.preflight.policies import differing, excused, is_unreachable
@@ -151,7 +151,8 @@ class _Attempt:
             return without_preflight(self._group.changed, self._cluster.clock.now(), reason).found
         except CopyRefusedError as error:
             verdicts = self._not_tried(f"a copy of it was refused: {copies.in_original_terms(str(error))}")
-        return findings_of(verdicts, self._app_id, self._cluster.clock.now(), self._redactor)
+        own = attributed(verdicts, manifests.resources, live)
+        return findings_of(own, self._app_id, self._cluster.clock.now(), self._redactor)
 
     def _copies(self, manifests: Manifests, live: tuple[Manifest, ...]) -> Copies:
         namespace = self._group.sidecars.namespace

@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from governor.agent.platforms.kubernetes.preflight.copies import Copies, make_copies, with_denied
+from governor.agent.platforms.kubernetes.preflight.copies import Copies, attributed, make_copies, with_denied
 from governor.agent.verification.preflight_plan import PreflightReading, judge
 from governor.domain.documents import ResourceRef, resource_ref
 from governor.domain.reports import State
@@ -142,6 +142,17 @@ def test_an_exit_because_of_a_live_resource_is_inconclusive() -> None:
     (verdict,) = found.verdicts_on_originals(judge(found.plan, PreflightReading(exit_message=error), "")).values()
     assert verdict.state is State.RECEIVED
     assert verdict.text.startswith("inconclusive: another resource of the namespace")
+
+
+def test_a_reader_of_another_owner_fails_the_store_that_it_reads_from() -> None:
+    vault = component("vault", "secretstores.hashicorp.vault")
+    reader = component("foreign", auth={"secretStore": "vault"}, scopes=["orders"])
+    found = copies(vault, reader, component("store"), live=(reader,), changed=("vault", "store"))
+    error = "process component foreign-1a2b3c4d error: no such secret"
+    verdicts = found.verdicts_on_originals(judge(found.plan, PreflightReading(exit_message=error), ""))
+    own = attributed(verdicts, [resource_ref(each, "shop") for each in (vault, component("store"))], [reader])
+    assert {ref.name: each.state for ref, each in own.items()} == {"vault": State.FAILED, "store": State.RECEIVED}
+    assert "Component/shop/foreign of another owner" in own[resource_ref(vault, "shop")].text
 
 
 def test_what_a_configuration_denies_already_stays_denied() -> None:
