@@ -13,12 +13,13 @@ import pytest
 from governor.agent.loop import KEY
 from governor.agent.platforms.kubernetes.permissions import GOVERNOR, PERMISSIONS, Scope
 from governor.domain.reports import State, acknowledged, overall
+from governor.errors import GovernorError
 from governor.kube.objects import ApiResource
 from testbed.server import free_ports
 from testbed.waiting import until
 from tests.contract.agent.apply.bed import COMPONENTS, EVERY_KIND, component, host_of
 from tests.contract.agent.bed import create
-from tests.contract.agent.installation.bed import Need, NewWorld, World, at
+from tests.contract.agent.installation.bed import RUNTIME, Need, NewWorld, World, at
 from tests.contract.agent.platform.bed import (
     resiliency,
     workload,
@@ -30,6 +31,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DAEMON_SETS = ApiResource("apps", "v1", "DaemonSet", "daemonsets", namespaced=True)
 ELSEWHERE = "elsewhere:6379"
+FOREIGN_PASSWORD = "password-of-helm"
+"""In a Component of another tool, which the agent's inventory names."""
 DRIFTED = {"spec": {"metadata": [{"name": "redisHost", "value": ELSEWHERE}]}}
 
 TOLERATED = {Need(Scope.CLUSTER, GOVERNOR, "runtimestatuses", "list")}
@@ -52,7 +55,10 @@ class Scenario:
         """Make the agent send each kind of request; raise if a step does not end as it should."""
         world = self._world
         await self._populate()
+        theirs = at(world.quiet, component("theirs", password=FOREIGN_PASSWORD))
+        await self._cluster.client.create(COMPONENTS, theirs, manager="helm")
         async with self._agent.agent() as agent:
+            await until(self._has_inventory, every_s=0.1)
             first = await self._agent.deliver(
                 *(at(world.busy, each) for each in (resiliency(1), component("store", password="one"))),
                 *(at(world.quiet, each) for each in EVERY_KIND),
@@ -76,6 +82,15 @@ class Scenario:
         changed = resiliency(2), component("store", password="two")
         assert overall(await self._world.deliver(*changed, preflight="sidecar")) is State.FAILED
         self._cluster.kubelet.preflight_exit = ""
+
+    async def _has_inventory(self) -> bool:
+        """Return whether the server has the agent's inventory."""
+        async with self._agent.server.client() as admin:
+            try:
+                found = (await admin.inventory(RUNTIME)).inventory
+            except GovernorError:
+                return False
+        return "theirs" in {each.resource.name for each in found.resources}
 
     async def _populate(self) -> None:
         """Create workloads of each kind that the agent restarts."""
@@ -109,6 +124,8 @@ class Scenario:
 async def test_the_rules_of_the_chart_are_exactly_what_the_agent_needs(new_world: NewWorld) -> None:
     async with new_world() as world:
         await Scenario(world).run()
+    stored = [path for path in world.agent.server.data_dir.rglob("*") if path.is_file()]
+    assert [path for path in stored if FOREIGN_PASSWORD.encode() in path.read_bytes()] == []
     had, lacked = world.release.requests()
     assert lacked - TOLERATED == set(), "not in the chart: add it to PERMISSIONS"
     granted = world.release.granted()
