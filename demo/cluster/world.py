@@ -30,7 +30,7 @@ from toolchain.errors import TestbedError
 APP_ID: Final = "nodeapp"
 STORES: Final = "stores"
 FLEET: Final = "governor"
-_CONNECTED_WITHIN_S: Final = 30.0
+_SETTLED_WITHIN_S: Final = 30.0
 
 
 class Runtime(msgspec.Struct):
@@ -45,11 +45,14 @@ class Runtime(msgspec.Struct):
         return f"{self.name}-agent"
 
     async def pod(self) -> dict[str, Any]:
-        """Return the one pod of the application."""
-        found = await self.app.pods()
-        if len(found) != 1:
-            raise TestbedError(f"{self.name} has {len(found)} pods of the order application, expected one")
-        return found[0]
+        """Return the one pod of the application; one that is replaced is deleted soon."""
+
+        async def only_pod() -> list[dict[str, Any]]:
+            found = await self.app.pods()
+            return found if len(found) == 1 else []
+
+        (pod,) = await until(only_pod, within_s=_SETTLED_WITHIN_S)
+        return pod
 
     async def instance(self) -> str:
         """Return what changes with each restart of the pod or of one of its containers."""
@@ -164,4 +167,4 @@ async def _once_connected(request: Callable[[], Awaitable[str]]) -> str:
         except (aiohttp.ClientConnectionError, TimeoutError):
             return ""
 
-    return await until(answer, within_s=_CONNECTED_WITHIN_S, every_s=0.1)
+    return await until(answer, within_s=_SETTLED_WITHIN_S, every_s=0.1)

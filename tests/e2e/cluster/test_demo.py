@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+import re
+import signal
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from demo.cluster.__main__ import STEPS
@@ -31,15 +34,27 @@ def test_the_demo_is_a_list_of_named_steps() -> None:
 
 
 @pytest.mark.soak
-async def test_the_demo_prints_its_result_and_leaves_nothing(before: Snapshot, short_directory: Path) -> None:
+async def test_the_demo_prints_its_result_keeps_running_and_leaves_nothing(
+    before: Snapshot, short_directory: Path
+) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "demo.cluster"),
         cwd=REPOSITORY,
-        env={**os.environ, "TMPDIR": str(short_directory)},
+        env={**os.environ, "TMPDIR": str(short_directory), "KEEP": "1", "PYTHONUNBUFFERED": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    output = (await process.communicate())[0].decode()
+    assert process.stdout is not None
+    output = ""
+    while "Ctrl-C stops everything." not in output:
+        line = await process.stdout.readline()
+        assert line, output
+        output += line.decode()
+    (command,) = re.findall(r"curl (\S+) +# runtime-2", output)
+    async with aiohttp.ClientSession() as session, session.get(command) as answer:
+        assert await answer.json() == {"orderId": "bar"}
+    process.send_signal(signal.SIGINT)
+    output += (await process.communicate())[0].decode()
 
     assert process.returncode == 0, output
     assert [step.title for step in STEPS if step.title not in output] == []
