@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from demo.cluster import good_path
+from demo.cluster import broken_path, good_path
 from demo.cluster.binding_path import BINDING_PATH
+from demo.cluster.broken_path import BROKEN_PATH
 from demo.cluster.good_path import GOOD_PATH
 from demo.cluster.restart_path import RESTART_PATH
 from demo.cluster.world import World
@@ -25,7 +26,7 @@ from testbed.cluster.dapr import Dapr
 from testbed.cluster.snapshot import leaks, namespaces, take_snapshot
 from toolchain.errors import TestbedError
 
-STEPS: Final = (*GOOD_PATH, *RESTART_PATH, *BINDING_PATH)
+STEPS: Final = (*GOOD_PATH, *BROKEN_PATH, *RESTART_PATH, *BINDING_PATH)
 _INTRODUCTION: Final = """\
 One machine has one node, so two namespaces with separate agents, identities and permissions stand for the two clusters.
 Starting a cluster with Dapr, which takes half a minute ..."""
@@ -45,7 +46,8 @@ async def _run(directory: Path) -> int:
             await keep_if_asked(lambda: _hints(world))
     if not is_observed:
         return EXIT_FAILED
-    print(f"\n{good_path.result(scenario)}. The cluster is removed, and nothing is left of it on this machine.")
+    print(f"\n{good_path.result(scenario)}; {broken_path.result(scenario)}.")
+    print("The cluster is removed, and nothing is left of it on this machine.")
     return 0
 
 

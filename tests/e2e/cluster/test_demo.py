@@ -26,6 +26,7 @@ def test_the_demo_is_a_list_of_named_steps() -> None:
         "store-orders",
         "repoint",
         "show-proof",
+        "broken-change",
         "restart",
         "delete-server",
         "add-bindings",
@@ -58,7 +59,8 @@ async def test_the_demo_prints_its_result_keeps_running_and_leaves_nothing(
 
     assert process.returncode == 0, output
     assert [step.title for step in STEPS if step.title not in output] == []
-    assert output.rstrip().splitlines()[-1].startswith("Runtime 2 was re-pointed to Redis 1 by one central change")
+    assert "\nRuntime 2 was re-pointed to Redis 1 by one central change" in output
+    assert output.rstrip().splitlines()[-1].startswith("The cluster is removed, and nothing is left")
     assert processes_below(short_directory) == []
     assert list(short_directory.iterdir()) == []
     # Its directory had a longer name.
