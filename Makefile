@@ -7,11 +7,12 @@ KUBE_BENCH_SERVERS := $(KUBE_SERVERS) client-go-worker
 PROXY_SERVERS := containerd-2 crictl
 NODE_SERVERS := $(KUBE_SERVERS) kube-controller-manager kube-scheduler kubelet kube-proxy coredns containerd helm
 DEMO_SERVERS := daprd redis
-SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl
+SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl renderer
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-kubernetes test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
-	bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers cluster-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers node-servers
+	bench-render bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers \
+	cluster-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers render-servers node-servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +49,9 @@ bench-kube: kube-bench-servers ## Compare our Kubernetes client and reflector wi
 
 bench-proxy: proxy-servers ## Measure the runtime proxy (PEERS="NAME=SOCKET,PID ..." compares others); needs root
 	$(PYTHON_VENV) -m bench.proxy $(PEERS)
+
+bench-render: render-servers ## Compare the linked renderer of charts with `helm template`
+	$(PYTHON_VENV) -m bench.reconciler
 
 bench-image: environment ## Measure the size and the start of the container image; needs root
 	$(PYTHON_VENV) -m bench.image
@@ -98,6 +102,9 @@ kube-bench-servers:
 
 proxy-servers:
 	@tools/bootstrap $(PROXY_SERVERS)
+
+render-servers:
+	@tools/bootstrap helm renderer
 
 node-servers:
 	@tools/bootstrap $(NODE_SERVERS)

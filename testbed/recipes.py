@@ -19,6 +19,7 @@ from toolchain import cache, debian, golang
 from toolchain.errors import TestbedError
 from toolchain.helm import HELM
 from toolchain.recipe import Recipe
+from toolchain.renderer import RENDERER
 from toolchain.repository import REPOSITORY
 from toolchain.steps import Steps
 
@@ -41,6 +42,7 @@ SERVERS = {
     "cri-client": Server(CRI_TOOLS, "cri-client"),
     CLIENT_GO_WORKER: Server(CLIENT_GO, CLIENT_GO_WORKER),
     "helm": Server(HELM, "helm"),
+    "renderer": Server(RENDERER, RENDERER.executable),
     "dapr-services": Server(services(VERSION), SERVICES[0]),
     "daprd-1.16": Server(daprd(VERSION_1_16), "daprd"),
     "dapr-services-1.16": Server(services(VERSION_1_16), SERVICES[0]),

@@ -1,13 +1,15 @@
 """Child processes: started in a new session, read, and stopped together with their descendants.
 
 A child's standard input is empty. Standard output and error are one stream, which goes to a file (a child that outlives
-this process can keep writing there) or line by line to a callback. Parsing the lines is up to the caller.
+this process can keep writing there) or line by line to a callback. Parsing the lines is up to the caller. A child that
+is spoken to has a socket as its input and output instead (see ``piped``).
 """
 
 import asyncio
 import contextlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -50,11 +52,13 @@ async def start(
     cwd: Path | None = None,
     log_file: Path | None = None,
     on_line: Callable[[str], None] | None = None,
+    channel: socket.socket | None = None,
+    descriptors: Sequence[int] = (),
 ) -> "Child":
     """Start ``argv``; append its output to ``log_file``, pass it to ``on_line``, or keep only its tail.
 
-    Without ``env`` the child inherits the environment. Errors name the program but never its arguments, which may
-    contain secrets.
+    With a ``channel``, only standard error is output. Without ``env`` the child inherits the environment. Errors name
+    the program but never its arguments, which may contain secrets.
     """
     if log_file and on_line:
         raise ValueError("the output of a child goes to a file or to a callback, not to both")
@@ -63,9 +67,10 @@ async def start(
         with output.open() as descriptor:
             process = await asyncio.create_subprocess_exec(
                 *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=descriptor,
-                stderr=asyncio.subprocess.STDOUT,
+                stdin=channel.fileno() if channel else asyncio.subprocess.DEVNULL,
+                stdout=channel.fileno() if channel else descriptor,
+                stderr=descriptor,
+                pass_fds=descriptors,
                 env=env,
                 cwd=cwd,
                 start_new_session=True,

@@ -1,0 +1,1 @@
+"""Benchmarks of the reconciler: rendering a thousand releases of one small chart."""

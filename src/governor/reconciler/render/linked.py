@@ -1,0 +1,126 @@
+"""The linked renderer: a process with the engine of Helm, which renders one chart after the other."""
+
+import asyncio
+import os
+import signal
+from typing import Final
+
+import msgspec
+
+from governor.errors import GovernorError, Kind
+from governor.process.child import piped
+from governor.process.child.piped import Piped
+from governor.reconciler.render import frames
+from governor.reconciler.render.documents import checked
+from governor.reconciler.render.request import LookupCall, Rendered, Request
+
+PROGRAM: Final = "governor-renderer"
+_MEMORY_EXIT_CODE: Final = 3
+_START_S: Final = 30.0
+_STOP_S: Final = 1.0
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Limits of one rendering."""
+
+    timeout_s: float = 30.0
+    memory_mib: int = 512
+
+
+async def start(program: str, limits: Limits) -> "RendererProcess":
+    """Start a renderer and wait until it is ready."""
+    # One thread suffices, and UTC makes dates equal on every machine.
+    env = {"PATH": os.defpath, "GOMAXPROCS": "1", "TZ": "UTC"}
+    child = await piped.start([program, f"-memory-mib={limits.memory_mib}"], env=env)
+    process = RendererProcess(child, limits)
+    try:
+        async with asyncio.timeout(_START_S):
+            frames.check_ready(await process.receive())
+    except TimeoutError as error:
+        await process.stop()
+        raise GovernorError(Kind.UNAVAILABLE, "renderer-start", f"{program} does not become ready") from error
+    except BaseException:
+        await process.stop()
+        raise
+    return process
+
+
+class RendererProcess:
+    """A running renderer. After an error that is not the chart's, ``is_usable`` is False: stop it."""
+
+    def __init__(self, child: Piped, limits: Limits) -> None:
+        self.pid = child.process.pid
+        self.is_usable = True
+        self._child = child
+        self._limits = limits
+
+    async def render(self, request: Request) -> Rendered:
+        """Render a chart within the limits."""
+        frame = frames.encode_request(request)
+        self.is_usable = False
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                body = await self._converse(request, frame)
+        except TimeoutError as error:
+            message = f"the chart is not rendered within {self._limits.timeout_s:g} s: look for a loop in its templates"
+            raise GovernorError(Kind.DEADLINE, "render-timeout", message) from error
+        self.is_usable = True
+        return checked(frames.decode_result(body))
+
+    async def _converse(self, request: Request, frame: bytes) -> bytes:
+        """Send a request, answer the lookups that it causes, and return the last frame."""
+        while True:
+            await self._send(frame)
+            body = await self.receive()
+            call = frames.decode_call(body)
+            if call is None:
+                return body
+            frame = await _answer(request, call)
+
+    async def receive(self) -> bytes:
+        """Return the body of the next frame."""
+        reader = self._child.reader
+        try:
+            return await reader.readexactly(frames.body_length(await reader.readexactly(frames.HEAD_BYTES)))
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise await self._ended() from error
+
+    async def _send(self, frame: bytes) -> None:
+        try:
+            self._child.writer.write(frame)
+            await self._child.writer.drain()
+        except ConnectionError as error:
+            raise await self._ended() from error
+
+    async def _ended(self) -> GovernorError:
+        """Return the error for a renderer that has exited."""
+        ended = await self._child.stop(_STOP_S)
+        if ended.code == _MEMORY_EXIT_CODE:
+            message = f"rendering the chart needs more than {self._limits.memory_mib} MiB of memory"
+            return GovernorError(Kind.EXHAUSTED, "render-memory", message)
+        return GovernorError(Kind.UNAVAILABLE, "renderer-exited", f"the renderer {ended.summary}")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not exited."""
+        return self._child.process.running
+
+    def kill(self) -> None:
+        """Kill the process without waiting for its end: it has nothing to save."""
+        self._child.writer.close()
+        self._child.process.send_signal(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """Kill the process: it has nothing to save."""
+        await self._child.stop(0)
+
+
+async def _answer(request: Request, call: LookupCall) -> bytes:
+    if request.lookup is None:
+        raise GovernorError(Kind.INTERNAL, "renderer-protocol", "the renderer asks for an object that it must not need")
+    try:
+        return frames.encode_answer(await request.lookup(call))
+    except GovernorError as error:
+        if error.kind in (Kind.UNAVAILABLE, Kind.DEADLINE):
+            raise
+        return frames.encode_answer(None, str(error))

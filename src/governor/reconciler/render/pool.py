@@ -1,0 +1,111 @@
+"""A pool of linked renderers: started on demand, stopped when idle, and replaced after a failure.
+
+A chart that never finishes delays no other module: once a release has exceeded the time limit, it is rendered in a lane
+of its own until it succeeds there.
+"""
+
+import asyncio
+from collections import OrderedDict
+from typing import Final, Self
+
+from governor.errors import GovernorError, Kind
+from governor.reconciler.render import linked
+from governor.reconciler.render.linked import Limits, RendererProcess
+from governor.reconciler.render.request import Rendered, Request
+
+_REMEMBERED: Final = 10_000
+"""How many releases that exceeded the time limit are remembered."""
+
+
+class RenderPool:
+    """Renders charts in several processes; an asynchronous context manager that stops them in the end."""
+
+    def __init__(
+        self,
+        program: str,
+        *,
+        size: int = 2,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        idle_s: float = 60.0,
+    ) -> None:
+        self._lane = _Lane(program, limits, size, idle_s)
+        self._slow_lane = _Lane(program, limits, 1, idle_s)
+        self._timed_out: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._lane.close()
+        await self._slow_lane.close()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that wait for work."""
+        return (*self._lane.pids, *self._slow_lane.pids)
+
+    async def render(self, request: Request) -> Rendered:
+        """Render a chart in the next free process."""
+        key = (request.chart_digest, request.namespace, request.release_name)
+        lane = self._slow_lane if key in self._timed_out else self._lane
+        try:
+            rendered = await lane.render(request)
+        except GovernorError as error:
+            if error.kind is Kind.DEADLINE:
+                self._remember(key)
+            raise
+        self._timed_out.pop(key, None)
+        return rendered
+
+    def _remember(self, key: tuple[str, str, str]) -> None:
+        self._timed_out[key] = None
+        if len(self._timed_out) > _REMEMBERED:
+            self._timed_out.popitem(last=False)
+
+
+class _Lane:
+    """A bounded number of processes, each of which renders one chart at a time."""
+
+    def __init__(self, program: str, limits: Limits, size: int, idle_s: float) -> None:
+        self._program = program
+        self._limits = limits
+        self._idle_s = idle_s
+        self._slots = asyncio.Semaphore(size)
+        self._idle: dict[RendererProcess, asyncio.TimerHandle] = {}
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(each.pid for each in self._idle)
+
+    async def render(self, request: Request) -> Rendered:
+        async with self._slots:
+            process = self._take() or await linked.start(self._program, self._limits)
+            try:
+                return await process.render(request)
+            finally:
+                if process.is_usable:
+                    self._put_back(process)
+                else:
+                    await process.stop()
+
+    def _take(self) -> RendererProcess | None:
+        """Return the process that was used last, so that those in excess become idle."""
+        while self._idle:
+            process, timer = self._idle.popitem()
+            timer.cancel()
+            if process.is_running:
+                return process
+            process.kill()
+        return None
+
+    def _put_back(self, process: RendererProcess) -> None:
+        timer = asyncio.get_running_loop().call_later(self._idle_s, self._stop_idle, process)
+        self._idle[process] = timer
+
+    def _stop_idle(self, process: RendererProcess) -> None:
+        del self._idle[process]
+        process.kill()
+
+    async def close(self) -> None:
+        while process := self._take():
+            await process.stop()

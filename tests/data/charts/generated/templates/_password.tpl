@@ -1,0 +1,3 @@
+{{- define "generated.password" -}}
+{{- randAlphaNum 24 -}}
+{{- end -}}
