@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 import click
 
@@ -71,7 +71,7 @@ def install(hub: Hub, create_namespace: bool) -> None:
 
 @click.group("module")
 def module() -> None:
-    """Show the modules of clusters."""
+    """Show the modules of clusters, and render their charts."""
 
 
 @module.command("list")
@@ -96,6 +96,63 @@ def describe_module(hub: Hub, name: str, cluster: str, output: Format) -> None:
     from governor.reconciler import queries  # noqa: PLC0415
 
     click.echo(queries.describe_module(hub, name, cluster, output))
+
+
+@module.command("render")
+@click.argument("name", default="", metavar="[MODULE]")
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="YAML file with a Module and an Installation; repeat it for several, - is standard input.",
+)
+@click.option("--cluster", default="local", show_default=True, metavar="NAME", help="The cluster of the module.")
+@click.option(
+    "--kube-version",
+    default="",
+    metavar="VERSION",
+    help="With -f: version of Kubernetes, such as v1.36.3; default: Helm's.",
+)
+@click.option(
+    "--api-version",
+    "api_versions",
+    multiple=True,
+    metavar="NAME",
+    help="With -f: all API versions that the cluster has, such as apps/v1 or apps/v1/Deployment; default: Helm's.",
+)
+@hub_options
+def render_module(
+    hub: Hub, name: str, files: tuple[TextIO, ...], cluster: str, kube_version: str, api_versions: tuple[str, ...]
+) -> None:
+    """Print the objects and hooks that a module consists of on a cluster; nothing is written.
+
+    Without -f the module is read from the hub, and its chart may read the cluster: it is what the reconciler would
+    apply now, except for values that the chart generates. With -f no cluster is needed. Values of Secrets are masked.
+    """
+    from governor.reconciler import queries  # noqa: PLC0415
+
+    if files:
+        texts = {each.name: each.read() for each in files}
+        text, unknown = queries.render_files(texts, name, cluster, kube_version, api_versions)
+    elif name:
+        text, unknown = queries.render_module(hub, name, cluster)
+    else:
+        raise click.UsageError("name a module of the hub, or files with -f")
+    click.echo(text, nl=False)
+    for each in unknown:
+        click.echo(f"unknown hook {each}: a module with it is refused", err=True)
+
+
+@module.command("digest")
+@click.argument("chart", type=click.Path(path_type=Path))
+def digest(chart: Path) -> None:
+    """Print the digest of a CHART, a directory or a packed chart, for spec.chart.digest of a Module."""
+    from governor.reconciler.charts.digests import digest_of  # noqa: PLC0415
+
+    click.echo(digest_of(chart))
 
 
 @click.group("cluster")

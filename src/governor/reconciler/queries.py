@@ -1,22 +1,27 @@
 """What the commands ask of a hub: the objects of one namespace, as text."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.kube.client import Client, Transport
+from governor.kube.client import Client, Limits, Transport
 from governor.kube.config.kubeconfig import load_or_in_cluster
 from governor.kube.objects import ApiResource, Object
 from governor.process.clock import SystemClock
+from governor.reconciler import previews
 from governor.reconciler.commands import Hub
 from governor.reconciler.descriptions import cluster_text, module_text, modules_table
 from governor.reconciler.kinds.cluster import CLUSTER, Cluster
+from governor.reconciler.kinds.module import MODULE, Module, module_object_name
 from governor.reconciler.kinds.module_instance import CLUSTER_LABEL, MODULE_INSTANCE, ModuleInstance, instance_name
+from governor.reconciler.render.request import Capabilities
 from governor.reconciler.setup import installation
+from governor.reconciler.targets import Targets
 from governor.values.printing import Format, machine_text
 
 T = TypeVar("T")
@@ -60,13 +65,50 @@ def describe_cluster(hub: Hub, name: str, output: Format) -> str:
     return cluster_text(_read(found, Cluster), _now())
 
 
+def render_module(hub: Hub, name: str, cluster: str) -> tuple[str, list[str]]:
+    """Return what a module on a cluster consists of as YAML without secrets, and the names of unknown hooks."""
+
+    async def render() -> tuple[str, list[str]]:
+        async with _connected(hub) as (client, targets):
+            found = await client.get(MODULE_INSTANCE.resource, instance_name(name, cluster), hub.namespace)
+            instance = _read(found, ModuleInstance)
+            of_version = module_object_name(instance.spec.module, instance.spec.version)
+            module = _read(await client.get(MODULE.resource, of_version, hub.namespace), Module)
+            of = _read(await client.get(CLUSTER.resource, cluster, hub.namespace), Cluster)
+            target = await targets.client(of, "")
+            return await _rendered(await previews.from_hub(client, target, instance, module))
+
+    return asyncio.run(render())
+
+
+def render_files(
+    texts: Mapping[str, str], name: str, cluster: str, kube_version: str, api_versions: tuple[str, ...]
+) -> tuple[str, list[str]]:
+    """Return the same for a module that documents define."""
+    capabilities = Capabilities(kube_version, api_versions or None)
+    return asyncio.run(_rendered(previews.from_documents(texts, name, cluster, capabilities)))
+
+
+async def _rendered(preview: previews.Preview) -> tuple[str, list[str]]:
+    rendered = await previews.render(preview)
+    return previews.text_of(rendered, preview), [str(each) for each in rendered.unknown_hooks]
+
+
+@asynccontextmanager
+async def _connected(hub: Hub) -> AsyncIterator[tuple[Client, Targets]]:
+    """Provide a client of the hub's cluster, and the clients of the clusters that it manages."""
+    access = load_or_in_cluster(hub.kubeconfig, hub.context)
+    async with Transport() as transport:
+        client = Client(transport, access)
+        yield client, Targets(transport, client, access, Limits())
+
+
 def _call(hub: Hub, function: Callable[[Client], Awaitable[T]]) -> T:
     """Run one function with a client of the hub's cluster and return its result."""
-    access = load_or_in_cluster(hub.kubeconfig, hub.context)
 
     async def call() -> T:
-        async with Transport() as transport:
-            return await function(Client(transport, access))
+        async with _connected(hub) as (client, _):
+            return await function(client)
 
     return asyncio.run(call())
 

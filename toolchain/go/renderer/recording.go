@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sort"
+	"strconv"
 	"text/template"
 	"time"
 
@@ -220,10 +221,12 @@ func (r *Recorder) generated() []string {
 
 const shortest = 4 // masking shorter texts would make messages unreadable
 
-// texts returns the strings in a tree, longest first, so that none is masked only in part.
+// texts returns the strings and numbers in a tree, longest first, so that none is masked only in part.
 func texts(tree any) []string {
 	found := []string{}
 	switch tree := tree.(type) {
+	case float64:
+		return texts(strconv.FormatFloat(tree, 'f', -1, 64))
 	case string:
 		if len(tree) >= shortest {
 			found = append(found, tree)

@@ -65,6 +65,11 @@ class Discovery:
         """Return every kind once, in the version that the server prefers."""
         return tuple(each for root in await self._fresh(TTL_S) for each in root.served.preferred())
 
+    async def served_resources(self) -> tuple[ApiResource, ...]:
+        """Return every kind in every version that the server serves."""
+        roots = await self._fresh(TTL_S)
+        return tuple(each for root in roots for versions in root.served.kinds.values() for each in versions)
+
     async def stale_groups(self) -> frozenset[str]:
         """Return the groups whose aggregated server does not respond; their kinds may be missing from the others."""
         return frozenset(group for root in await self._fresh(TTL_S) for group in root.served.stale_groups)

@@ -1,12 +1,13 @@
 """The files of a chart, read within limits from a directory or an archive. Blocking; no link is followed."""
 
+import gzip
 import io
 import stat
 import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import Final
 
 from governor.errors import GovernorError, Kind, invalid
 
@@ -15,6 +16,7 @@ MAX_BYTES: Final = 100 * 1024 * 1024
 """The limit of Helm, too."""
 _ARCHIVES: Final = (".tgz", ".tar.gz")
 _MAX_DEPTH: Final = 8
+_HEADER_BYTES: Final = 1024
 
 
 class _Budget:
@@ -30,8 +32,12 @@ class _Budget:
         self._files -= 1
         self._bytes -= size
         if self._files < 0 or self._bytes < 0:
-            limits = f"{MAX_FILES} files and {MAX_BYTES // 1024 // 1024} MiB"
-            raise GovernorError(Kind.EXHAUSTED, "chart-too-large", f"{self._place} has more than {limits}")
+            raise _too_large(self._place)
+
+
+def _too_large(place: str) -> GovernorError:
+    limits = f"{MAX_FILES} files and {MAX_BYTES // 1024 // 1024} MiB"
+    return GovernorError(Kind.EXHAUSTED, "chart-too-large", f"{place} has more than {limits}: make the chart smaller")
 
 
 def read_directory(directory: Path) -> dict[str, bytes]:
@@ -66,26 +72,36 @@ def _read(path: Path, size: int, budget: _Budget) -> bytes:
 
 def read_archive(content: bytes, place: str) -> dict[str, bytes]:
     """Return the content of each file of a packed chart by its path below the chart's own directory."""
-    found = _unpack(io.BytesIO(content), place, _Budget(place))
+    found = _unpack(content, place)
     if "Chart.yaml" not in found:
         raise invalid("not-a-chart", f"{place} has no Chart.yaml: it is not a packed chart")
     return found
 
 
-def _unpack(file: IO[bytes], place: str, budget: _Budget) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+def _unpack(content: bytes, place: str) -> dict[str, bytes]:
+    budget, found = _Budget(place), dict[str, bytes]()
     try:
-        with tarfile.open(fileobj=file, mode="r|gz") as archive:
+        with tarfile.open(fileobj=io.BytesIO(_decompressed(content, place)), mode="r:") as archive:
             for member in archive:
                 if member.isdir():
                     continue
                 name = _name(member, place)
                 budget.take(member.size)
-                content = archive.extractfile(member)
-                assert content is not None  # noqa: S101 - ``_name`` admits regular files only
-                found[name] = content.read()
+                file = archive.extractfile(member)
+                assert file is not None  # noqa: S101 - ``_name`` admits regular files only
+                found[name] = file.read()
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise invalid("chart-archive", f"{place} is not a packed chart (a gzipped tar archive)") from error
+    return found
+
+
+def _decompressed(content: bytes, place: str) -> bytes:
+    """Return the tar archive; it is bounded as a whole, because its headers can be of any size, too."""
+    limit = MAX_BYTES + MAX_FILES * _HEADER_BYTES
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        found = file.read(limit + 1)
+    if len(found) > limit:
+        raise _too_large(place)
     return found
 
 

@@ -5,7 +5,6 @@ has read. What a chart generates is found by rendering it twice.
 """
 
 import asyncio
-import base64
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -19,9 +18,8 @@ from governor.reconciler.render import generated, go_yaml, scan
 from governor.reconciler.render.documents import checked
 from governor.reconciler.render.frames import MAX_BYTES
 from governor.reconciler.render.linked import Limits
+from governor.reconciler.render.masking import sensitive_texts, without_texts
 from governor.reconciler.render.request import Document, Hook, Rendered, Request, UnknownHook
-from governor.values.secret import MASK
-from governor.values.trees import map_leaves
 
 PROGRAM: Final = "helm"
 _READ_BYTES: Final = 256 * 1024
@@ -29,8 +27,6 @@ _SOURCE: Final = re.compile(r"# Source: (.+)")
 _SEPARATOR: Final = re.compile(r"(?:\A|\s*\n)---[ \t]*(?:\n|\Z)")
 _UNKNOWN_HOOK: Final = re.compile(r'skipping unknown hook: "(.*)"')
 _MESSAGE_CHARACTERS: Final = 4096
-_SHORTEST_MASKED: Final = 4
-"""Masking shorter texts would make messages unreadable."""
 _HOOK: Final = "helm.sh/hook"
 _TEST_SUCCESS: Final = "test-success"
 
@@ -63,7 +59,9 @@ class HelmRenderer:
                 message = f"the chart is not rendered within {self._limits.timeout_s:g} s: look for a loop in it"
                 raise GovernorError(Kind.DEADLINE, "render-timeout", message) from error
             except GovernorError as error:
-                raise GovernorError(error.kind, error.code, _shortened(_masked(error.message, request))) from error
+                raise GovernorError(
+                    error.kind, error.code, _shortened(without_texts(error.message, sensitive_texts(request.values)))
+                ) from error
         return checked(parse(out, err))
 
     async def _run(self, argv: Sequence[str], descriptors: Sequence[int]) -> tuple[str, Sequence[str]]:
@@ -126,17 +124,6 @@ def _shortened(message: str) -> str:
     """Return a message without its middle if it is long, as that of a recursion is."""
     half = _MESSAGE_CHARACTERS // 2
     return message if len(message) <= _MESSAGE_CHARACTERS else f"{message[:half]} ... {message[-half:]}"
-
-
-def _masked(message: str, request: Request) -> str:
-    """Return a message without the texts of sensitive values, and their form in Secrets."""
-    layers = [go_yaml.load_all(each.text.reveal(), "a layer of values") for each in request.values if each.is_sensitive]
-    texts: set[str] = set()
-    map_leaves(layers, lambda _, leaf: texts.add(str(leaf)))
-    for text in sorted(texts, key=len, reverse=True):
-        if len(text) >= _SHORTEST_MASKED:
-            message = message.replace(text, MASK).replace(base64.b64encode(text.encode()).decode(), MASK)
-    return message
 
 
 def parse(text: str, messages: Sequence[str]) -> Rendered:

@@ -196,10 +196,10 @@ async def test_library_charts_and_missing_dependencies_are_invalid(renderer: Ren
 
 
 async def test_messages_contain_no_sensitive_value(renderer: Renderer, tmp_path: Path) -> None:
-    text = '"bad password %s (%s) in %s" .Values.password (b64enc .Values.password) .Values.place'
+    text = '"bad password %s (%s, %v) in %s" .Values.password (b64enc .Values.password) .Values.pin .Values.place'
     path = chart(tmp_path, found=f"{{{{ fail (printf {text}) }}}}")
-    sensitive = Layer(Secret("password: s3cr3t-password"), is_sensitive=True)
-    with pytest.raises(GovernorError, match=r"bad password \*\*\* \(\*\*\*\) in Berlin"):
+    sensitive = Layer(Secret("password: s3cr3t-password\npin: 12345"), is_sensitive=True)
+    with pytest.raises(GovernorError, match=r"bad password \*\*\* \(\*\*\*, \*\*\*\) in Berlin"):
         await renderer.render(request_for(path, "place: Berlin", sensitive))
 
 

@@ -1,0 +1,107 @@
+"""What a module would consist of on a cluster: rendered from documents or from a hub, without writing anything."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from governor.errors import GovernorError, Kind, invalid
+from governor.kube.client import Client
+from governor.reconciler.charts.cache import ChartCache
+from governor.reconciler.kinds.definition import Values
+from governor.reconciler.kinds.installation import ValuesSource
+from governor.reconciler.kinds.module import Chart, Module
+from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceSpec
+from governor.reconciler.kinds.state import Problem
+from governor.reconciler.render.installed import installed_renderer
+from governor.reconciler.render.masking import manifests_text
+from governor.reconciler.render.request import Capabilities, Layer, Lookup, Rendered, Request
+from governor.reconciler.render.target import capabilities_of, lookup_in
+from governor.reconciler.resolution.documents import read_documents
+from governor.reconciler.resolution.resolution import resolve
+from governor.reconciler.steps.inputs import read_values
+from governor.reconciler.steps.step import Work
+from governor.values.printing import listed
+from governor.values.secret import Secret
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """A module on a cluster, resolved, and what its chart may ask."""
+
+    spec: ModuleInstanceSpec
+    chart: Chart
+    values: tuple[Layer, ...]
+    capabilities: Capabilities = Capabilities()
+    lookup: Lookup | None = None
+
+
+def from_documents(texts: Mapping[str, str], name: str, cluster: str, capabilities: Capabilities) -> Preview:
+    """Return the preview of a module that documents define; without a name there must be one only."""
+    documents = read_documents(texts)
+    if cluster not in documents.clusters:
+        raise invalid("cluster", f"no Cluster is called {cluster}: add it to the files, or name another")
+    resolution = resolve(documents.catalogue, documents.clusters[cluster])
+    found = {each.module: each.outcome for each in resolution.placements}
+    outcome = found[_one(found, name)]
+    if isinstance(outcome, Problem):
+        raise invalid(outcome.reason, outcome.message)
+    if outcome.values_from:
+        message = "valuesFrom needs a hub: name the module without -f, or write the values into the Installation"
+        raise invalid("values-from", message)
+    module = documents.catalogue.module(outcome.module, outcome.version)
+    assert isinstance(module, Module)  # noqa: S101 - resolved
+    values = tuple(map(_layer, (module.spec.values, outcome.values)))
+    return Preview(outcome, module.spec.chart, values, capabilities)
+
+
+def _one(found: Mapping[str, object], name: str) -> str:
+    if name in found:
+        return name
+    if name or not found:
+        raise invalid("module", f"no Installation in the files enables {name or 'a module'} on the cluster")
+    if len(found) > 1:
+        raise invalid("module", f"the files install {listed(sorted(found))}: name one of them")
+    return next(iter(found))
+
+
+def _layer(values: Values) -> Layer:
+    return Layer(Secret(msgspec.json.encode(values).decode()))
+
+
+async def from_hub(hub: Client, target: Client, instance: ModuleInstance, module: Module) -> Preview:
+    """Return the preview of a module on a cluster of a hub, as the reconciler would render it now."""
+    work = await read_values(Work(instance, None, module, hub))
+    if not isinstance(work, Work):
+        reason = work.message if isinstance(work, Problem) else "nothing may be changed on the cluster for now"
+        raise GovernorError(Kind.PRECONDITION, "values", reason)
+    layers = _layers(work.values, instance.spec.values_from)
+    return Preview(instance.spec, module.spec.chart, layers, await capabilities_of(target), lookup_in(target))
+
+
+def _layers(values: Sequence[Secret], sources: Sequence[ValuesSource]) -> tuple[Layer, ...]:
+    """Return the layers of a module: defaults, one of each source, and its own values."""
+    are_sensitive = (False, *(each.secret_ref is not None for each in sources), False)
+    return tuple(Layer(text, flag) for text, flag in zip(values, are_sensitive, strict=True))
+
+
+async def render(preview: Preview) -> Rendered:
+    """Render a preview with what is installed on this machine."""
+    with tempfile.TemporaryDirectory(prefix="governor-charts-") as scratch:
+        chart = await ChartCache(Path(scratch)).provide(preview.chart)
+        request = Request(
+            chart=chart,
+            chart_digest=preview.chart.digest,
+            release_name=preview.spec.release_name,
+            namespace=preview.spec.namespace,
+            values=preview.values,
+            capabilities=preview.capabilities,
+            lookup=preview.lookup,
+        )
+        async with installed_renderer(size=1) as renderer:
+            return await renderer.render(request)
+
+
+def text_of(rendered: Rendered, preview: Preview) -> str:
+    """Return a rendering as YAML without secrets."""
+    return manifests_text(rendered, preview.values)

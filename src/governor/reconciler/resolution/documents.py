@@ -1,0 +1,67 @@
+"""A catalogue of documents, for resolving without a hub."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from governor import yamltext
+from governor.errors import invalid
+from governor.kube.objects import ObjectRef
+from governor.kube.reflector import View
+from governor.kube.reflector.store import Index, WritableStore
+from governor.reconciler.kinds.channel import CHANNEL, Channel
+from governor.reconciler.kinds.cluster import CLUSTER, LOCAL, Cluster
+from governor.reconciler.kinds.definition import GROUP, Definition
+from governor.reconciler.kinds.installation import INSTALLATION, Installation
+from governor.reconciler.kinds.module import MODULE, Module
+from governor.reconciler.kinds.module_instance import ModuleInstance
+from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES, Catalogue
+
+_NAMESPACE: Final = "documents"
+_KINDS: Final[Mapping[str, Definition]] = {each.kind: each for each in (MODULE, CHANNEL, INSTALLATION, CLUSTER)}
+_LOCAL: Final = {"metadata": {"name": LOCAL}, "spec": {"access": {"inCluster": {}}}}
+V = TypeVar("V", bound=View)
+
+
+class Documents(NamedTuple):
+    """What documents define."""
+
+    catalogue: Catalogue
+    clusters: Mapping[str, Cluster]
+    """The Clusters by name; there is always one called ``local``."""
+
+
+def read_documents(texts: Mapping[str, str]) -> Documents:
+    """Return what the documents in some texts define; a text is named after its file."""
+    parsed = [each for name, text in texts.items() for each in yamltext.load(text, name) if each.value is not None]
+    objects = [_object(each) for each in parsed]
+    catalogue = Catalogue(
+        _NAMESPACE,
+        _store(objects, Installation, INSTALLATION_INDEXES),
+        _store(objects, Channel, {}),
+        _store(objects, Module, {}),
+        _store(objects, ModuleInstance, INSTANCE_INDEXES),
+    )
+    clusters = [msgspec.convert(_LOCAL, Cluster), *(each for each in objects if isinstance(each, Cluster))]
+    return Documents(catalogue, {each.metadata.name: each for each in clusters})
+
+
+def _object(document: yamltext.Parsed) -> View:
+    value: Any = document.value
+    place = f"{document.source}:{document.line}"
+    kind = str(value.get("kind")) if isinstance(value, dict) else ""
+    if kind not in _KINDS or not str(value.get("apiVersion")).startswith(f"{GROUP}/"):
+        raise invalid("document", f"{place}: only {', '.join(_KINDS)} of {GROUP} are expected here")
+    try:
+        return msgspec.convert(value, _KINDS[kind].view)
+    except msgspec.ValidationError as error:
+        raise invalid("document", f"{place}: the {kind} is invalid: {error}") from error
+
+
+def _store(objects: Iterable[View], view: type[V], indexes: Mapping[str, Index[V]]) -> WritableStore[V]:
+    filled = WritableStore[V](indexes)
+    for each in objects:
+        if isinstance(each, view):
+            filled.put(ObjectRef(GROUP, view.__name__, _NAMESPACE, each.metadata.name), each)
+    return filled
