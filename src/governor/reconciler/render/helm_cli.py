@@ -47,7 +47,9 @@ class HelmRenderer:
         rendered = await self._render(request)
         if not found.generators:
             return rendered
-        return generated.keep(rendered, await self._render(request), request.recording)
+        recording = generated.read_recording(request.recording)
+        generated.require_leaves(recording)
+        return generated.keep(rendered, await self._render(request), recording)
 
     async def _render(self, request: Request) -> Rendered:
         with ExitStack() as stack:

@@ -10,7 +10,7 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.process.child import piped
 from governor.process.child.piped import Piped
-from governor.reconciler.render import frames
+from governor.reconciler.render import frames, generated
 from governor.reconciler.render.documents import checked
 from governor.reconciler.render.request import LookupCall, Rendered, Request
 
@@ -56,6 +56,15 @@ class RendererProcess:
 
     async def render(self, request: Request) -> Rendered:
         """Render a chart within the limits."""
+        recording = generated.read_recording(request.recording)
+        rendered = await self._render(request)
+        if not recording.leaves or rendered.recording is None:
+            return rendered
+        # Recorded by Helm's command: what differs without a recording is generated, and keeps its value.
+        fresh = await self._render(msgspec.structs.replace(request, recording=None))
+        return generated.keep(rendered, fresh, recording)
+
+    async def _render(self, request: Request) -> Rendered:
         frame = frames.encode_request(request)
         self.is_usable = False
         try:

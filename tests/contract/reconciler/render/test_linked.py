@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from governor.errors import GovernorError, Kind
+from governor.reconciler.charts.package import read_all
 from governor.reconciler.render import linked as linked_module
 from governor.reconciler.render.cache import CachingRenderer, RenderCache
 from governor.reconciler.render.helm_cli import HelmRenderer
 from governor.reconciler.render.linked import Limits
 from governor.reconciler.render.pool import RenderPool
 from governor.reconciler.render.request import Capabilities, LookupCall, Reads, Rendered, Request
+from governor.reconciler.render.scan import scan
+from testbed.recipes import provide
 from testbed.waiting import until
 from tests.contract.reconciler.render.bed import CHARTS, chart, config_map, named, request_for
 
@@ -86,6 +89,31 @@ async def test_lookups_are_answered_and_reported(linked: RenderPool, tmp_path: P
     assert named(rendered, "found")["data"] == {"size": "1000000000", "count": "2", "absent": "true"}
     assert rendered.lookups[0] == LookupCall("v1", "PersistentVolumeClaim", "apps", "data")
     assert len(rendered.lookups) == 3
+
+
+async def test_the_real_chart_of_dapr_keeps_the_size_of_its_volumes(linked: RenderPool) -> None:
+    path = provide(["dapr-services"])["dapr-services"].with_name("chart")
+    assert scan(read_all(path)).lookups == ("charts/dapr_scheduler/templates/_helpers.tpl",)
+
+    async def with_volume(call: LookupCall) -> dict[str, Any]:
+        claim = {
+            "metadata": {"name": "dapr-scheduler-data-dir"},
+            "spec": {"resources": {"requests": {"storage": "5Gi"}}},
+        }
+        return {"kind": call.kind, "metadata": {"name": call.name}, "spec": {"volumeClaimTemplates": [claim]}}
+
+    sizes = []
+    for lookup in (None, with_volume):
+        rendered = await linked.render(request_for(path, lookup=lookup))
+        assert LookupCall("apps/v1", "StatefulSet", "apps", "dapr-scheduler-server") in rendered.lookups
+        (claim,) = named_kind(rendered, "StatefulSet", "dapr-scheduler-server")["spec"]["volumeClaimTemplates"]
+        sizes.append(claim["spec"]["resources"]["requests"]["storage"])
+    assert sizes == ["16Gi", "5Gi"]
+
+
+def named_kind(rendered: Rendered, kind: str, name: str) -> Any:
+    found = [each.object for each in rendered.objects if each.object["kind"] == kind]
+    return next(each for each in found if each["metadata"]["name"] == name)
 
 
 async def test_lookups_find_nothing_without_a_cluster(linked: RenderPool, tmp_path: Path) -> None:

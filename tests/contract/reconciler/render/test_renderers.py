@@ -217,3 +217,16 @@ async def test_generated_values_are_kept_with_the_recording(renderer: Renderer) 
     passwords = named(more, "demo-passwords")["stringData"]
     assert passwords.items() > named(first, "demo-passwords")["stringData"].items()
     assert passwords["fixed"] == "not-generated"
+
+
+async def test_generated_values_stay_when_the_linked_renderer_is_installed_later(
+    linked: RenderPool, helm: HelmRenderer
+) -> None:
+    by_helm = await helm.render(request_for(CHARTS / "generated"))
+    first = await linked.render(request_for(CHARTS / "generated", recording=by_helm.recording))
+    again = await linked.render(request_for(CHARTS / "generated", recording=first.recording))
+    for name in ("demo-passwords", "demo-certificates"):
+        assert named(first, name) == named(by_helm, name)
+    assert again == first
+    with pytest.raises(GovernorError, match="was recorded by governor-renderer"):
+        await helm.render(request_for(CHARTS / "generated", recording=again.recording))

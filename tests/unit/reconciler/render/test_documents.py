@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.reconciler.render.documents import checked
-from governor.reconciler.render.generated import keep
+from governor.reconciler.render.generated import Recording, keep, read_recording, require_leaves
 from governor.reconciler.render.request import Document, Hook, Rendered
 from governor.values.secret import Secret
+
+NOTHING = Recording(1)
 
 
 def rendered(*objects: Any) -> Rendered:
@@ -48,36 +51,51 @@ def secret(password: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_leaves_that_differ_are_kept_from_the_recording() -> None:
-    first = keep(rendered(secret("1")), rendered(secret("2")), None)
+    first = keep(rendered(secret("1")), rendered(secret("2")), NOTHING)
     assert first.objects[0].object == secret("1")
     assert first.recording is not None
-    again = keep(rendered(secret("3")), rendered(secret("4")), first.recording)
+    again = keep(rendered(secret("3")), rendered(secret("4")), read_recording(first.recording))
     assert again.objects == first.objects
     assert again.recording == first.recording
-    fixed = keep(rendered(secret("5")), rendered(secret("5")), first.recording)
+    fixed = keep(rendered(secret("5")), rendered(secret("5")), read_recording(first.recording))
     assert fixed.objects[0].object == secret("5")
     assert fixed.recording is None
 
 
 def test_only_entries_of_secrets_and_config_maps_are_kept() -> None:
-    first = keep(rendered(thing("a", data={"x": "1"})), rendered(thing("a", data={"x": "2"})), None)
+    first = keep(rendered(thing("a", data={"x": "1"})), rendered(thing("a", data={"x": "2"})), NOTHING)
     assert first.recording is None
     labelled = [secret("1", type=kind) for kind in ("1", "2", "3")]
-    kept = keep(rendered(labelled[0]), rendered(labelled[1]), None)
+    kept = keep(rendered(labelled[0]), rendered(labelled[1]), NOTHING)
     assert kept.recording is None
     config = [thing("c", "ConfigMap", data={"x": each}) for each in "123"]
-    once = keep(rendered(config[0]), rendered(config[1]), None)
-    assert keep(rendered(config[2]), rendered(config[1]), once.recording).objects == once.objects
+    once = keep(rendered(config[0]), rendered(config[1]), NOTHING)
+    assert keep(rendered(config[2]), rendered(config[1]), read_recording(once.recording)).objects == once.objects
 
 
 def test_generated_leaves_of_hooks_are_kept_too() -> None:
     def hooked(password: str) -> Rendered:
         return Rendered((), (), (Hook("a.yaml", secret(password), ("pre-install",), 0, ()),))
 
-    first = keep(hooked("1"), hooked("2"), None)
-    assert keep(hooked("3"), hooked("4"), first.recording).hooks == first.hooks
+    first = keep(hooked("1"), hooked("2"), NOTHING)
+    assert keep(hooked("3"), hooked("4"), read_recording(first.recording)).hooks == first.hooks
 
 
-def test_an_unreadable_recording_is_invalid() -> None:
-    with pytest.raises(GovernorError, match="delete it to generate new values"):
-        keep(rendered(), rendered(), Secret("no"))
+def test_recordings_that_cannot_be_used_are_explained() -> None:
+    for text, kind in (("no", Kind.INVALID), ('{"version": 2}', Kind.UNIMPLEMENTED)):
+        with pytest.raises(GovernorError, match="the recording of an earlier rendering") as caught:
+            read_recording(Secret(text))
+        assert caught.value.kind is kind
+    require_leaves(NOTHING)
+    with pytest.raises(GovernorError, match="was recorded by governor-renderer"):
+        require_leaves(read_recording(Secret('{"version": 1, "calls": {"a": 1}}')))
+
+
+def test_recorded_calls_stay_in_the_recording() -> None:
+    first = rendered(secret("1"))
+    recorded = msgspec.structs.replace(first, recording=Secret('{"version":1,"now":"t","calls":{"a":[1]}}'))
+    kept = keep(recorded, rendered(secret("2")), Recording(1, leaves={"Secret//s/data/password": "old"}))
+    assert kept.objects[0].object == secret("old")
+    found = read_recording(kept.recording)
+    assert (found.now, dict(found.leaves)) == ("t", {"Secret//s/data/password": "old"})
+    assert list(found.calls) == ["a"]
