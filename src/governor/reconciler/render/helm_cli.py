@@ -5,10 +5,11 @@ has read. What a chart generates is found by rendering it twice.
 """
 
 import asyncio
+import contextlib
 import os
 import re
+import resource
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from governor.errors import GovernorError, Kind, invalid
@@ -17,7 +18,7 @@ from governor.reconciler.charts.package import read_all
 from governor.reconciler.render import generated, go_yaml, scan
 from governor.reconciler.render.documents import checked
 from governor.reconciler.render.frames import MAX_BYTES
-from governor.reconciler.render.linked import Limits
+from governor.reconciler.render.linked import Limits, out_of_memory
 from governor.reconciler.render.masking import sensitive_texts, without_texts
 from governor.reconciler.render.request import Document, Hook, Rendered, Request, UnknownHook
 
@@ -27,6 +28,8 @@ _SOURCE: Final = re.compile(r"# Source: (.+)")
 _SEPARATOR: Final = re.compile(r"(?:\A|\s*\n)---[ \t]*(?:\n|\Z)")
 _UNKNOWN_HOOK: Final = re.compile(r'skipping unknown hook: "(.*)"')
 _MESSAGE_CHARACTERS: Final = 4096
+_FATAL_EXIT_CODE: Final = 2
+"""Exit code of Go's runtime if it cannot allocate memory; an error of helm itself has 1."""
 _HOOK: Final = "helm.sh/hook"
 _TEST_SUCCESS: Final = "test-success"
 
@@ -52,7 +55,7 @@ class HelmRenderer:
         return generated.keep(rendered, await self._render(request), recording)
 
     async def _render(self, request: Request) -> Rendered:
-        with ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             files = [stack.enter_context(_values_file(each.text.reveal())) for each in request.values]
             try:
                 async with asyncio.timeout(self._limits.timeout_s):
@@ -68,16 +71,25 @@ class HelmRenderer:
 
     async def _run(self, argv: Sequence[str], descriptors: Sequence[int]) -> tuple[str, Sequence[str]]:
         """Run helm and return its output and its messages."""
-        env = {"PATH": os.defpath, "HOME": "/nonexistent", "TZ": "UTC", "GOMEMLIMIT": f"{self._limits.memory_mib}MiB"}
+        env = {"PATH": os.defpath, "HOME": "/nonexistent", "TZ": "UTC"}
         child = await piped.start([self._program, *argv], env=env, descriptors=descriptors)
         try:
+            _limit_memory(child.process.pid, self._limits.memory_mib << 20)
             out = await _read(child.reader)
             ended = await child.process.wait()
         finally:
             await child.stop(0)
+        if ended.code == _FATAL_EXIT_CODE:
+            raise out_of_memory(self._limits)
         if ended.code != 0:
             raise invalid("render-failed", _reason(ended.tail) or f"helm {ended.summary}")
         return out.decode(), ended.tail
+
+
+def _limit_memory(pid: int, size: int) -> None:
+    """Limit the private memory of a process; not its address space, of which Go reserves much more than it uses."""
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_DATA, (size, size))
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
@@ -91,7 +103,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
     return bytes(found)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _values_file(text: str) -> Iterator[int]:
     """Yield the descriptor of a file with values, which exists in memory only."""
     descriptor = os.memfd_create("values")

@@ -27,10 +27,16 @@ class Limits(msgspec.Struct, frozen=True):
     memory_mib: int = 512
 
 
+def out_of_memory(limits: Limits) -> GovernorError:
+    """Return the error for a chart that needs more memory than allowed."""
+    message = f"rendering the chart needs more than {limits.memory_mib} MiB of memory"
+    return GovernorError(Kind.EXHAUSTED, "render-memory", message)
+
+
 async def start(program: str, limits: Limits) -> "RendererProcess":
     """Start a renderer and wait until it is ready."""
     # One thread suffices, and UTC makes dates equal on every machine.
-    env = {"PATH": os.defpath, "GOMAXPROCS": "1", "TZ": "UTC"}
+    env = {"PATH": os.defpath, "GOMAXPROCS": "1", "GOTRACEBACK": "none", "TZ": "UTC"}
     child = await piped.start([program, f"-memory-mib={limits.memory_mib}"], env=env)
     process = RendererProcess(child, limits)
     try:
@@ -105,8 +111,7 @@ class RendererProcess:
         """Return the error for a renderer that has exited."""
         ended = await self._child.stop(_STOP_S)
         if ended.code == _MEMORY_EXIT_CODE:
-            message = f"rendering the chart needs more than {self._limits.memory_mib} MiB of memory"
-            return GovernorError(Kind.EXHAUSTED, "render-memory", message)
+            return out_of_memory(self._limits)
         return GovernorError(Kind.UNAVAILABLE, "renderer-exited", f"the renderer {ended.summary}")
 
     @property

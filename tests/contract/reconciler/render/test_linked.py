@@ -25,7 +25,6 @@ from testbed.waiting import until
 from tests.contract.reconciler.render.bed import CHARTS, chart, config_map, named, request_for
 
 ENDLESS = "{{ range until 100000 }}{{ range until 100000 }}{{ end }}{{ end }}"
-BOMB = "{{ range until 2000000000 }}{{ end }}"
 
 
 @pytest.fixture
@@ -191,13 +190,6 @@ async def test_a_chart_that_never_ends_delays_no_other_release(limited: RenderPo
     assert not again.done()
     with pytest.raises(GovernorError, match="not rendered within 1 s"):
         await again
-
-
-async def test_a_chart_that_needs_too_much_memory_is_stopped(linked: RenderPool, tmp_path: Path) -> None:
-    with pytest.raises(GovernorError, match="more than 512 MiB of memory") as caught:
-        await linked.render(request_for(chart(tmp_path, found=BOMB)))
-    assert caught.value.kind is Kind.EXHAUSTED
-    assert (await linked.render(request_for(CHARTS / "small"))).objects
 
 
 async def has_ended(pid: int) -> bool:

@@ -203,6 +203,13 @@ async def test_messages_contain_no_sensitive_value(renderer: Renderer, tmp_path:
         await renderer.render(request_for(path, "place: Berlin", sensitive))
 
 
+async def test_a_chart_that_needs_too_much_memory_is_stopped(renderer: Renderer, tmp_path: Path) -> None:
+    with pytest.raises(GovernorError, match="more than 512 MiB of memory") as caught:
+        await renderer.render(request_for(chart(tmp_path, found="{{ range until 2000000000 }}{{ end }}")))
+    assert caught.value.kind is Kind.EXHAUSTED
+    assert (await renderer.render(request_for(CHARTS / "small"))).objects
+
+
 async def test_generated_values_are_kept_with_the_recording(renderer: Renderer) -> None:
     first = await renderer.render(request_for(CHARTS / "generated"))
     again = await renderer.render(request_for(CHARTS / "generated", recording=first.recording))
