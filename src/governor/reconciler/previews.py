@@ -3,11 +3,13 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.kube.client import Client
+from governor.reconciler.charts.access import Access, read_access
 from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.kinds.definition import Values
 from governor.reconciler.kinds.installation import ValuesSource
@@ -34,6 +36,8 @@ class Preview(msgspec.Struct, frozen=True):
     values: tuple[Layer, ...]
     capabilities: Capabilities = Capabilities()
     lookup: Lookup | None = None
+    access: Access = Access()
+    """Access to the server of the chart."""
 
 
 def from_documents(texts: Mapping[str, str], name: str, cluster: str, capabilities: Capabilities) -> Preview:
@@ -51,6 +55,8 @@ def from_documents(texts: Mapping[str, str], name: str, cluster: str, capabiliti
         raise invalid("values-from", message)
     module = documents.catalogue.module(outcome.module, outcome.version)
     assert isinstance(module, Module)  # noqa: S101 - resolved
+    if module.spec.chart.credentials_secret or module.spec.chart.ca_secret:
+        raise invalid("credentials", "a chart with credentials or certificates in Secrets needs a hub: use no -f")
     values = tuple(map(_layer, (module.spec.values, outcome.values)))
     return Preview(outcome, module.spec.chart, values, capabilities)
 
@@ -76,7 +82,10 @@ async def from_hub(hub: Client, target: Client, instance: ModuleInstance, module
         reason = work.message if isinstance(work, Problem) else "nothing may be changed on the cluster for now"
         raise GovernorError(Kind.PRECONDITION, "values", reason)
     layers = _layers(work.values, instance.spec.values_from)
-    return Preview(instance.spec, module.spec.chart, layers, await capabilities_of(target), lookup_in(target))
+    chart = module.spec.chart
+    host = urlsplit(chart.oci or chart.archive or "").netloc
+    access = await read_access(hub, instance.metadata.namespace, chart, host)
+    return Preview(instance.spec, chart, layers, await capabilities_of(target), lookup_in(target), access)
 
 
 def _layers(values: Sequence[Secret], sources: Sequence[ValuesSource]) -> tuple[Layer, ...]:
@@ -88,7 +97,7 @@ def _layers(values: Sequence[Secret], sources: Sequence[ValuesSource]) -> tuple[
 async def render(preview: Preview) -> Rendered:
     """Render a preview with what is installed on this machine."""
     with tempfile.TemporaryDirectory(prefix="governor-charts-") as scratch:
-        chart = await ChartCache(Path(scratch)).provide(preview.chart)
+        chart = await ChartCache(Path(scratch)).provide(preview.chart, preview.access)
         request = Request(
             chart=chart,
             chart_digest=preview.chart.digest,

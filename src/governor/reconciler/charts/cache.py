@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from governor.errors import GovernorError, Kind
-from governor.reconciler.charts.archive import fetch
+from governor.reconciler.charts import archive, oci
+from governor.reconciler.charts.access import Access
 from governor.reconciler.charts.digests import archive_digest, check, directory_digest
 from governor.reconciler.charts.package import read_archive, read_directory
 from governor.reconciler.kinds.module import Chart
@@ -30,21 +30,16 @@ class ChartCache:
         self._root = root
         self._storing = asyncio.Lock()
 
-    async def provide(self, chart: Chart) -> Path:
+    async def provide(self, chart: Chart, access: Access = Access()) -> Path:  # noqa: B008 - frozen
         """Return the path of a chart with the digest that its Module requires; fetch it first if it is not there."""
         entry = self._root / chart.digest.replace(":", "-")
         if known := await asyncio.to_thread(_known, entry):
             return known
-        _require_supported(chart)
         if chart.directory is not None:
             files = await asyncio.to_thread(read_directory, Path(chart.directory))
             check(chart.digest, directory_digest(files), chart.directory)
         else:
-            place = str(chart.archive)
-            content = await fetch(place)
-            check(chart.digest, archive_digest(content), place)
-            await asyncio.to_thread(read_archive, content, place)
-            files = {_ARCHIVE: content}
+            files = {_ARCHIVE: await _fetch(chart, access)}
         async with self._storing:
             return await asyncio.to_thread(self._store, entry, files)
 
@@ -92,9 +87,13 @@ def _rename(scratch: Path, entry: Path) -> None:
             raise
 
 
-def _require_supported(chart: Chart) -> None:
-    wanted = {"oci": chart.oci, "credentialsSecret": chart.credentials_secret, "caSecret": chart.ca_secret}
-    missing = [name for name, value in wanted.items() if value]
-    if missing:
-        message = f"spec.chart.{missing[0]} is not supported yet: use directory, or archive without credentials"
-        raise GovernorError(Kind.UNIMPLEMENTED, "chart-source", message)
+async def _fetch(chart: Chart, access: Access) -> bytes:
+    """Return the verified archive of a chart."""
+    place = str(chart.archive or chart.oci)
+    if chart.oci is not None:
+        content = await oci.fetch(place, chart.digest, access)
+    else:
+        content = await archive.fetch(place, access)
+        check(chart.digest, archive_digest(content), place)
+    await asyncio.to_thread(read_archive, content, place)
+    return content

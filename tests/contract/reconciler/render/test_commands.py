@@ -100,6 +100,9 @@ async def test_a_problem_of_the_documents_is_that_of_the_hub(tmp_path: Path) -> 
         code, _, errors = await governor_command("module", "render", "-f", file)
         assert code == EXIT_CODE[Kind.INVALID]
         assert expected in errors
+    text = documents(CHARTS / "small").replace("digest:", "credentialsSecret: s\n    digest:", 1)
+    _, _, errors = await governor_command("module", "render", "-f", write(tmp_path, text))
+    assert "needs a hub" in errors
     file = write(tmp_path, "apiVersion: v1\nkind: Pod\n")
     _, _, errors = await governor_command("module", "render", "-f", file)
     assert "documents.yaml:1: only Module, Channel, Installation, Cluster" in errors

@@ -132,14 +132,6 @@ async def test_an_archive_with_the_right_digest_must_still_be_a_chart(charts: Ch
     assert error.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    "source",
-    [{"oci": "oci://registry.example.com/a"}, {"archive": "https://a.example.com/a.tgz", "credentials_secret": "s"}],
-)
-async def test_what_is_not_supported_yet_is_named(charts: ChartCache, source: dict[str, str]) -> None:
-    assert (await error_of(charts, WRONG, **source)).kind is Kind.UNIMPLEMENTED
-
-
 async def test_a_chart_that_is_wanted_several_times_at_once_is_complete(charts: ChartCache, directory: Path) -> None:
     chart = Chart(digest_of(directory), directory=str(directory))
     found = await asyncio.gather(*(charts.provide(chart) for _ in range(5)))
