@@ -6,25 +6,66 @@ the older versions of Dapr, so that it is upgraded rarely and never put back, la
 """
 
 import asyncio
+import os
 import sys
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from testbed import images
 from testbed.builds.dapr import VERSION
-from testbed.cluster.cluster import Cluster
+from testbed.cluster import host, machine_lock
+from testbed.cluster.cleanup import sweep
+from testbed.cluster.cluster import LOCK_TIMEOUT_S, Cluster
 from testbed.cluster.dapr import NAMESPACE as DAPR_NAMESPACE
 from testbed.cluster.dapr import Dapr
-from testbed.cluster.shared import SharedCluster
+from testbed.cluster.machine_lock import Notify
+from testbed.cluster.snapshot import Snapshot, take_snapshot
 from testbed.distribution import CLUSTER, group_of
-from toolchain.errors import tail
+from toolchain.errors import TestbedError, tail
 
 _TIMEOUT_S = 1200  # the turn of a run comes when another's tests have ended
 _LOG_LINES = 15
 _CLUSTER = pytest.StashKey[Cluster]()
 _NAMESPACE = pytest.StashKey[str]()
+
+
+class SharedCluster:
+    """A cluster that is started for the first test that needs it, and started again after it was stopped."""
+
+    def __init__(self, directory: Path, notify: Notify) -> None:
+        self._directory = directory
+        self._notify = notify
+        self._cluster: Cluster | None = None
+        self.before: Snapshot = frozenset()
+        """The host's cluster resources before this one was started."""
+
+    async def running(self) -> Cluster:
+        """Return the cluster, started now if it is not running."""
+        if self._cluster is None:
+            cluster = Cluster(self._directory, f"the tests of process {os.getpid()}")
+            with await machine_lock.acquire(self._notify, LOCK_TIMEOUT_S) as lock:
+                sweep(lock)  # the snapshot must not contain what a killed cluster has left
+                self.before = take_snapshot(cluster.state)
+            preloaded = [images.pause().file, images.busybox().file]
+            await cluster.start(host.programs(), preloaded, notify=self._notify)
+            self._cluster = cluster
+        return self._cluster
+
+    async def end(self) -> None:
+        """Stop the cluster if it is running; other processes may then start theirs."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.stop()
+
+    def check(self) -> None:
+        """Raise if the cluster has exited unexpectedly; the next test gets a new one."""
+        if self._cluster is not None and not self._cluster.is_up:
+            cluster, self._cluster = self._cluster, None
+            raise TestbedError(f"the cluster exited unexpectedly; its log is {cluster.log}\n{tail(cluster.log)}")
 
 
 @pytest.fixture(scope="session")

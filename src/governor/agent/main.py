@@ -154,16 +154,9 @@ async def open_agent(
                 on_outcome=on_outcome,
             )
             wake()
+            name = PlatformName(settings.platform)
             connection = Connection(
-                membership,
-                token,
-                state,
-                inbox,
-                outbox,
-                clock,
-                PlatformName(settings.platform),
-                epoch=lambda: home.epoch,
-                inventory=home.inventory,
+                membership, token, state, inbox, outbox, clock, name, epoch=lambda: home.epoch, inventory=home.inventory
             )
             # A hanging sidecar causes no event.
             resync = Resync(lambda: [KEY], reconciler.add, settings.resync_interval, clock=clock)

@@ -19,8 +19,7 @@ from governor.domain.reports import Instances, Report, State, acknowledged, over
 from testbed.builds.dapr import VERSION
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import Dapr
-from testbed.cluster.fixtures import new_namespace, show_pods_of
-from testbed.cluster.shared import SharedCluster
+from testbed.cluster.fixtures import SharedCluster, new_namespace, show_pods_of
 from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, apply, manifest, sidecar_image, wait_rollout
 from testbed.waiting import until
 from tests.e2e.cluster.agent_bed import AgentBed, governed

@@ -20,8 +20,7 @@ from governor.domain.reports import State
 from testbed.builds.dapr import VERSION, VERSION_1_16
 from testbed.cluster.cluster import Cluster
 from testbed.cluster.dapr import Dapr, sidecar
-from testbed.cluster.fixtures import new_namespace, show_pods_of
-from testbed.cluster.shared import SharedCluster
+from testbed.cluster.fixtures import SharedCluster, new_namespace, show_pods_of
 from testbed.cluster.workloads import IdleApp, Manifest, metadata_of
 from testbed.waiting import until
 from tests.contract.agent.platform.bed import next_second

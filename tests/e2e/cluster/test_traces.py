@@ -14,7 +14,7 @@ from testbed.builds.containerd import VERSION as CONTAINERD_VERSION
 from testbed.builds.dapr import VERSION
 from testbed.cluster import machine_lock
 from testbed.cluster.cluster import Cluster
-from testbed.cluster.shared import SharedCluster
+from testbed.cluster.fixtures import SharedCluster
 from testbed.cluster.snapshot import Snapshot, leaks, namespaces, take_snapshot
 from testbed.waiting import until
 from toolchain import cache
