@@ -18,7 +18,8 @@ from governor.reconciler.charts.package import read_all
 from governor.reconciler.render import generated, go_yaml, scan
 from governor.reconciler.render.documents import checked
 from governor.reconciler.render.frames import MAX_BYTES
-from governor.reconciler.render.linked import Limits, out_of_memory
+from governor.reconciler.render.lanes import Lanes
+from governor.reconciler.render.linked import Limits, out_of_memory, timed_out
 from governor.reconciler.render.masking import sensitive_texts, without_texts
 from governor.reconciler.render.request import Document, Hook, Rendered, Request, UnknownHook
 
@@ -37,11 +38,19 @@ _TEST_SUCCESS: Final = "test-success"
 class HelmRenderer:
     """Renders charts with Helm's command."""
 
-    def __init__(self, program: str, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
+    def __init__(self, program: str, limits: Limits = Limits(), *, size: int = 2) -> None:  # noqa: B008 - frozen
         self._program = program
         self._limits = limits
+        self._lanes = Lanes()
+        self._slots, self._slow_slot = asyncio.Semaphore(size), asyncio.Semaphore(1)
 
     async def render(self, request: Request) -> Rendered:
+        """Render a chart as soon as fewer than ``size`` others are being rendered."""
+        with self._lanes.choose(request) as is_slow:
+            async with self._slow_slot if is_slow else self._slots:
+                return await self._render_repeatably(request)
+
+    async def _render_repeatably(self, request: Request) -> Rendered:
         """Render a chart, twice if it generates anything."""
         found = await asyncio.to_thread(lambda: scan.scan(read_all(request.chart)))
         if found.lookups and request.lookup is not None:
@@ -61,12 +70,10 @@ class HelmRenderer:
                 async with asyncio.timeout(self._limits.timeout_s):
                     out, err = await self._run(arguments(request, files), files)
             except TimeoutError as error:
-                message = f"the chart is not rendered within {self._limits.timeout_s:g} s: look for a loop in it"
-                raise GovernorError(Kind.DEADLINE, "render-timeout", message) from error
+                raise timed_out(self._limits) from error
             except GovernorError as error:
-                raise GovernorError(
-                    error.kind, error.code, _shortened(without_texts(error.message, sensitive_texts(request.values)))
-                ) from error
+                message = without_texts(error.message, sensitive_texts(request.values))
+                raise GovernorError(error.kind, error.code, _shortened(message)) from error
         return checked(parse(out, err))
 
     async def _run(self, argv: Sequence[str], descriptors: Sequence[int]) -> tuple[str, Sequence[str]]:

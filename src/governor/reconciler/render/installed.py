@@ -18,7 +18,7 @@ async def installed_renderer(size: int = 2) -> AsyncIterator[Renderer]:
         async with RenderPool(program, size=size) as pool:
             yield pool
     elif program := shutil.which(helm_cli.PROGRAM):
-        yield HelmRenderer(program)
+        yield HelmRenderer(program, size=size)
     else:
         message = f"neither {linked.PROGRAM} nor {helm_cli.PROGRAM} is in the PATH: install one of them"
         raise GovernorError(Kind.PRECONDITION, "renderer-missing", message)

@@ -12,6 +12,7 @@ from governor.process.child import piped
 from governor.process.child.piped import Piped
 from governor.reconciler.render import frames, generated
 from governor.reconciler.render.documents import checked
+from governor.reconciler.render.lanes import TIMEOUT_CODE
 from governor.reconciler.render.request import LookupCall, Rendered, Request
 
 PROGRAM: Final = "governor-renderer"
@@ -31,6 +32,12 @@ def out_of_memory(limits: Limits) -> GovernorError:
     """Return the error for a chart that needs more memory than allowed."""
     message = f"rendering the chart needs more than {limits.memory_mib} MiB of memory"
     return GovernorError(Kind.EXHAUSTED, "render-memory", message)
+
+
+def timed_out(limits: Limits) -> GovernorError:
+    """Return the error for a chart that takes longer than allowed."""
+    message = f"the chart is not rendered within {limits.timeout_s:g} s: look for a loop in its templates"
+    return GovernorError(Kind.DEADLINE, TIMEOUT_CODE, f"{message}, or for lookups in a slow cluster")
 
 
 async def start(program: str, limits: Limits) -> "RendererProcess":
@@ -77,8 +84,7 @@ class RendererProcess:
             async with asyncio.timeout(self._limits.timeout_s):
                 body = await self._converse(request, frame)
         except TimeoutError as error:
-            message = f"the chart is not rendered within {self._limits.timeout_s:g} s: look for a loop in its templates"
-            raise GovernorError(Kind.DEADLINE, "render-timeout", message) from error
+            raise timed_out(self._limits) from error
         self.is_usable = True
         return checked(frames.decode_result(body))
 

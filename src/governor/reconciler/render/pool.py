@@ -1,20 +1,15 @@
 """A pool of linked renderers: started on demand, stopped when idle, and replaced after a failure.
 
-A chart that never finishes delays no other module: once a release has exceeded the time limit, it is rendered in a lane
-of its own until it succeeds there.
+A chart that never finishes delays no other module (see ``lanes``).
 """
 
 import asyncio
-from collections import OrderedDict
-from typing import Final, Self
+from typing import Self
 
-from governor.errors import GovernorError, Kind
 from governor.reconciler.render import linked
+from governor.reconciler.render.lanes import Lanes
 from governor.reconciler.render.linked import Limits, RendererProcess
 from governor.reconciler.render.request import Rendered, Request
-
-_REMEMBERED: Final = 10_000
-"""How many releases that exceeded the time limit are remembered."""
 
 
 class RenderPool:
@@ -30,7 +25,7 @@ class RenderPool:
     ) -> None:
         self._lane = _Lane(program, limits, size, idle_s)
         self._slow_lane = _Lane(program, limits, 1, idle_s)
-        self._timed_out: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._lanes = Lanes()
 
     async def __aenter__(self) -> Self:
         return self
@@ -46,21 +41,8 @@ class RenderPool:
 
     async def render(self, request: Request) -> Rendered:
         """Render a chart in the next free process."""
-        key = (request.chart_digest, request.namespace, request.release_name)
-        lane = self._slow_lane if key in self._timed_out else self._lane
-        try:
-            rendered = await lane.render(request)
-        except GovernorError as error:
-            if error.kind is Kind.DEADLINE:
-                self._remember(key)
-            raise
-        self._timed_out.pop(key, None)
-        return rendered
-
-    def _remember(self, key: tuple[str, str, str]) -> None:
-        self._timed_out[key] = None
-        if len(self._timed_out) > _REMEMBERED:
-            self._timed_out.popitem(last=False)
+        with self._lanes.choose(request) as is_slow:
+            return await (self._slow_lane if is_slow else self._lane).render(request)
 
 
 class _Lane:
