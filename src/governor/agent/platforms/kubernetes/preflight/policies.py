@@ -4,9 +4,12 @@ Only those of its namespace are known. Where they differ, a connection that fail
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
+from governor.agent.platforms.kubernetes.restarts.decision import Selector
 from governor.agent.verification.verdicts import Verdict, Verdicts
 from governor.domain.reports import State
 from governor.kube.objects import Object
@@ -27,7 +30,7 @@ def differing(policies: Iterable[Object], workload: Mapping[str, str], throw_awa
     return sorted(
         each["metadata"]["name"]
         for each in policies
-        if any(_matches(selector, workload) != _matches(selector, throw_away) for selector in _selectors(each["spec"]))
+        if any(one.selects(workload) != one.selects(throw_away) for one in _selectors(each["spec"]))
     )
 
 
@@ -45,29 +48,11 @@ def _is_unreachable(verdict: Verdict) -> bool:
     return verdict.state is State.FAILED and _UNREACHABLE.search(verdict.text) is not None
 
 
-def _selectors(spec: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Return the selectors of the pods whose connections a policy restricts, and of those that it admits."""
+def _selectors(spec: Mapping[str, Any]) -> Iterator[Selector]:
+    """Yield the selectors of the pods whose connections a policy restricts, and of those that it admits."""
     if "egress" in spec or "Egress" in (spec.get("policyTypes") or ()):
-        yield spec.get("podSelector") or {}
+        yield msgspec.convert(spec.get("podSelector") or {}, Selector)
     for rule in spec.get("ingress") or ():
         for peer in rule.get("from") or ():
             if "podSelector" in peer:
-                yield peer["podSelector"] or {}
-
-
-def _matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    wanted = (selector.get("matchLabels") or {}).items()
-    return wanted <= labels.items() and all(_holds(each, labels) for each in selector.get("matchExpressions") or ())
-
-
-def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    label, values = labels.get(expression["key"]), expression.get("values") or ()
-    match expression["operator"]:
-        case "In":
-            return label in values
-        case "NotIn":
-            return label not in values
-        case "Exists":
-            return label is not None
-        case _:
-            return label is None
+                yield msgspec.convert(peer["podSelector"] or {}, Selector)
