@@ -91,7 +91,7 @@ async def test_a_restart_of_two_replicas_that_drain_fails_no_request(
         assert await failures_during(shop.app, lambda: shop.deliver(1)) == []
 
 
-async def test_a_restart_by_the_agent_fails_no_more_requests_than_one_by_kubectl(
+async def test_a_restart_by_the_agent_fails_about_as_many_requests_as_one_by_kubectl(
     dapr: Dapr, cluster_namespace: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     by_agent, by_kubectl = 0, 0
@@ -100,5 +100,6 @@ async def test_a_restart_by_the_agent_fails_no_more_requests_than_one_by_kubectl
             by_agent += len(await failures_during(shop.app, lambda: shop.deliver(number)))  # noqa: B023 - awaited at once
             by_kubectl += len(await failures_during(shop.app, shop.app.restart))
     record_property("failed requests by agent and kubectl", (by_agent, by_kubectl))
-    # Which requests meet a pod that ends is random in both: three standard deviations.
+    # Which requests meet a pod that ends is random in both: three standard deviations. This does not show that the
+    # agent fails no more: the one run so far, on a busy machine, counted 86 by the agent and 55 by kubectl.
     assert by_agent <= by_kubectl + 3 * sqrt(by_agent + by_kubectl)
