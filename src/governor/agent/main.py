@@ -62,6 +62,11 @@ def main(settings: Settings) -> int:
 async def run(settings: Settings) -> int:
     """Run the agent's components until a signal arrives and return the exit code."""
     program = _Program(settings)
+    if settings.observe:
+        from governor.agent.platforms.kubernetes.observation.observation import open_observation  # noqa: PLC0415
+
+        async with open_observation(settings, program.clock, program.registry, program.checks) as components:
+            return await program.run(components)
     if settings.leader_election:
         from governor.agent.platforms.kubernetes.home import open_elector  # noqa: PLC0415
 

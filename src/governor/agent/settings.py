@@ -92,6 +92,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         msgspec.Meta(description="Run only while holding a Lease, so that other replicas take over; kubernetes only."),
     ] = False
+    observe: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Only print whether sidecars use what others applied; needs no server and writes nothing."
+        ),
+    ] = False
+    output: Annotated[
+        Literal["table", "json"], msgspec.Meta(description="Format of what an observing agent prints.")
+    ] = "table"
     resync_interval: Annotated[
         float, msgspec.Meta(description="Mean time between two checks of everything, in seconds.", gt=0, le=86_400)
     ] = 300.0
@@ -108,6 +117,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise invalid("settings", "namespaces: the platform kubernetes needs at least one")
         if self.platform == "local" and self.leader_election:
             raise invalid("settings", "leader-election: only with the platform kubernetes")
+        if self.platform == "local" and self.observe:
+            raise invalid("settings", "observe: only with the platform kubernetes")
+        if self.observe and self.leader_election:
+            raise invalid("settings", "leader-election: not with observe, which writes no Lease")
         ids = [each.app_id for each in self.sidecars]
         twice = sorted({each for each in ids if ids.count(each) > 1})
         if twice:

@@ -14,6 +14,11 @@ from governor.process.settings import load
     [
         ("platform: local\n", "state-dir: required by the platform local"),
         ("state-dir: s\nleader-election: true\n", "leader-election: only with the platform kubernetes"),
+        ("state-dir: s\nobserve: true\n", "observe: only with the platform kubernetes"),
+        (
+            "platform: kubernetes\nnamespaces: [shop]\nobserve: true\nleader-election: true\n",
+            "leader-election: not with observe, which writes no Lease",
+        ),
         ("platform: kubernetes\n", "namespaces: the platform kubernetes needs at least one"),
     ],
 )

@@ -145,7 +145,7 @@ async def _claim(applied: AppliedResources) -> None:
 @contextlib.asynccontextmanager
 async def kubernetes_home(settings: Settings, clock: Clock, registry: Registry) -> AsyncIterator[KubernetesHome]:
     """Take over the agent's state in the cluster and yield the home."""
-    access = await _access(settings)
+    access = await open_access(settings)
     async with Transport(clock, registry=registry) as transport:
         blobs = await SecretBlobs.open(Client(transport, access), settings.state_namespace, settings.agent_name)
         yield KubernetesHome(settings, transport, access, blobs, clock, registry)
@@ -159,7 +159,7 @@ async def open_elector(
     timing: Timing = Timing(),  # noqa: B008 - frozen
 ) -> AsyncIterator[LeaderElector]:
     """Yield the candidate of this process for the agent's Lease, with connections of its own."""
-    access = await _access(settings)
+    access = await open_access(settings)
     async with Transport(clock) as transport:
         yield LeaderElector(
             Client(transport, access, LEASE_LIMITS),
@@ -172,5 +172,6 @@ async def open_elector(
         )
 
 
-async def _access(settings: Settings) -> Access:
+async def open_access(settings: Settings) -> Access:
+    """Return the access to the cluster: by a kubeconfig, or by the service account of this pod."""
     return await asyncio.to_thread(load, settings.kubeconfig) if settings.kubeconfig else in_cluster()

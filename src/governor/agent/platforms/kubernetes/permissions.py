@@ -106,3 +106,19 @@ PERMISSIONS: Final = (
     ),
     Permission(Scope.CLUSTER, "", ("namespaces",), ("get",), "the uid of the cluster, for the claim", "kube-system"),
 )
+
+OBSERVED: Final = (
+    Permission(Scope.MANAGED, DAPR, _DAPR_RESOURCES, ("list", "watch"), "the Dapr resources that others applied"),
+    Permission(Scope.MANAGED, "", ("pods",), ("list", "watch"), "the sidecars"),
+    Permission(Scope.MANAGED, "", ("pods/log",), ("get",), "the last errors of a sidecar that exits"),
+    Permission(Scope.MANAGED, "", ("pods/proxy",), ("get",), "sidecars that cannot be reached by pod IP"),
+    Permission(
+        Scope.MANAGED,
+        "apps",
+        ("daemonsets", "deployments", "replicasets", "statefulsets"),
+        ("list", "watch"),
+        "the workloads of the sidecars",
+    ),
+    Permission(Scope.MANAGED, "batch", ("cronjobs", "jobs"), ("list", "watch"), "the same"),
+)
+"""What an agent that only observes needs."""

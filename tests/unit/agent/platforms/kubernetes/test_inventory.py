@@ -18,8 +18,7 @@ def live(name: str, version: str = "v1alpha1", **labels: str) -> dict[str, Any]:
 
 
 def test_only_free_resources_of_known_versions_have_a_masked_manifest() -> None:
-    objects = [live("free"), live("owned", **{OWNER: "eu-1"}), live("newer", "v9"), live("copy")]
-    objects[-1]["metadata"]["labels"] = {"runtime-governor.dev/preflight": "run"}
+    objects = [live("free"), live("owned", **{OWNER: "eu-1"}), live("newer", "v9")]
     found = inventory_of(["default"], [workload("b"), workload("a")], objects, OWNER)
     free, newer, owned = found.resources
     assert free.manifest is not None

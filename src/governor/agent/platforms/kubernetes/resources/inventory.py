@@ -28,18 +28,25 @@ class NamespaceInventory:
     async def read(self) -> Inventory:
         """Return the inventory, with one list per kind and namespace."""
         await self._observer.synced()
-        found: list[Object] = []
-        for resource in (await find_kinds(self._client, {(GROUP, "", kind) for kind in kinds()})).values():
-            for namespace in self._namespaces:
-                found += [each async for each in self._client.list(resource, namespace)]
+        found = await dapr_objects(self._client, self._namespaces)
         return inventory_of(self._namespaces, self._observer.workloads(), found, self._owner_label)
+
+
+async def dapr_objects(client: Client, namespaces: Iterable[str]) -> list[Object]:
+    """Return all Dapr resources in some namespaces, without the copies for throw-away sidecars."""
+    found: list[Object] = []
+    served = await find_kinds(client, {(GROUP, "", kind) for kind in kinds()})
+    for namespace in namespaces:
+        for resource in served.values():
+            found += [each async for each in client.list(resource, namespace) if _PREFLIGHT not in _labels(each)]
+    return found
 
 
 def inventory_of(
     namespaces: Sequence[str], workloads: Iterable[Workload], objects: Iterable[Object], owner_label: str
 ) -> Inventory:
     """Return the inventory of what was found."""
-    resources = [_resource(each, owner_label) for each in objects if _PREFLIGHT not in _labels(each)]
+    resources = [_resource(each, owner_label) for each in objects]
     return limited(
         Inventory(
             tuple(namespaces),

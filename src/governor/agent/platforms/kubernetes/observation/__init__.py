@@ -1,0 +1,1 @@
+"""``agent --observe``: proves what other tools applied, without a server and without writing anything."""
