@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from governor.agent.platforms.kubernetes.observation.observation import Observat
 from governor.agent.platforms.kubernetes.permissions import OBSERVED
 from governor.agent.platforms.kubernetes.proof.probes import Probes
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import Route, SidecarReader, open_session
+from governor.agent.platforms.kubernetes.resources.additions import last_change
 from governor.agent.platforms.kubernetes.resources.inventory import dapr_objects
 from governor.agent.platforms.kubernetes.resources.object_watch import ObjectWatch
 from governor.agent.platforms.kubernetes.workloads.observer import Observer
@@ -54,10 +56,10 @@ class Observing(NamedTuple):
         """Return whether the watch of the resources has called for a check since."""
         return len(self.woken) > before
 
-    async def states(self) -> dict[str, State]:
-        """Check once; return the states of the workloads for the Component store, by name."""
+    async def states(self, name: str = "store") -> dict[str, State]:
+        """Check once; return the states of the workloads for a Component, by name."""
         await self.observation.reconcile()
-        [report] = [each for each in self.shown[-1].resources if each.resource.name == "store"]
+        [report] = [each for each in self.shown[-1].resources if each.resource.name == name]
         return {each.workload.name: each.state for each in report.workloads}
 
     def text(self, workload: str, name: str = "store") -> str:
@@ -176,22 +178,28 @@ async def test_what_was_changed_before_the_first_check_is_unproven(
 async def test_the_counter_of_one_component_proves_no_other_one_that_changes_soon_after_it(
     bed: Bed, plane: ControlPlane, transport: Transport
 ) -> None:
-    await bed.deploy("orders")
-    [sidecar] = bed.sidecars(*await bed.pods("orders"))
+    for name in ("orders", "slow"):
+        await bed.deploy(name)
+    orders, slow = bed.sidecars(*await bed.pods("orders"), *await bed.pods("slow"))
     async with observing(bed, plane, transport) as observed:
         await observed.observation.reconcile()
         await create(bed)
-        assert await observed.states() == {"orders": State.APPLIED}
+        orders.load("store", STORE)
+        assert await observed.states() == {"orders": State.VERIFIED, "slow": State.APPLIED}
         await create(bed, "other")
-        sidecar.load("other", STORE)
-        assert await observed.states() == {"orders": State.APPLIED}
-        sidecar.load("store", STORE)
-        assert await observed.states() == {"orders": State.VERIFIED}
-        assert "initialised 0 -> 2 times" in observed.text("orders", "other")
+        slow.load("other", STORE)
+        orders.metadata["components"].append({"name": "other", "type": STORE, "version": "v1"})
+        assert await observed.states("other") == {"orders": State.APPLIED, "slow": State.APPLIED}
+        for sidecar, name in ((orders, "other"), (slow, "store")):
+            sidecar.load(name, STORE)
+        for name in ("store", "other"):
+            assert await observed.states(name) == {"orders": State.VERIFIED, "slow": State.VERIFIED}
+            assert "initialised 0 -> 2 times" in observed.text("orders", name)
 
 
+@pytest.mark.parametrize("last", ["second:6379", "before:6379"], ids=["new content", "former content"])
 async def test_one_initialisation_does_not_prove_the_second_of_two_writes(
-    bed: Bed, plane: ControlPlane, transport: Transport
+    bed: Bed, plane: ControlPlane, transport: Transport, last: str
 ) -> None:
     await bed.deploy("orders")
     [sidecar] = bed.sidecars(*await bed.pods("orders"))
@@ -200,12 +208,45 @@ async def test_one_initialisation_does_not_prove_the_second_of_two_writes(
         await create(bed)
         sidecar.load("store", STORE)
         assert await observed.states() == {"orders": State.VERIFIED}
-        for host in ("first:6379", "second:6379"):
+        await change(bed, "before:6379")
+        sidecar.load("store", STORE)
+        assert await observed.states() == {"orders": State.VERIFIED}
+        for host in ("first:6379", last):
             await change(bed, host)
         sidecar.load("store", STORE)
         assert await observed.states() == {"orders": State.APPLIED}
         bed.clock.elapse(WINDOW_S)
         assert await observed.states() == {"orders": State.UNPROVEN}
+
+
+async def test_pods_newer_than_the_resources_prove_them_at_once_and_what_fails_or_stays_is_named(
+    bed: Bed, plane: ControlPlane, transport: Transport
+) -> None:
+    await create(bed)
+    written = last_change(await bed.client.get(COMPONENTS, "store", bed.namespace))
+
+    async def is_later() -> bool:
+        return datetime.now(UTC) >= written + timedelta(seconds=1)
+
+    await until(is_later)  # times in the cluster are in whole seconds
+    await bed.deploy("orders")
+    [sidecar] = bed.sidecars(*await bed.pods("orders"))
+    async with observing(bed, plane, transport) as observed:
+        assert await observed.states() == {"orders": State.VERIFIED}
+        assert "started after the write" in observed.text("orders")
+
+        await change(bed, "wrong:6379")
+        sidecar.failed["store"] += 1
+        assert await observed.states() == {"orders": State.FAILED}
+        bed.clock.elapse(WINDOW_S)
+        assert await observed.states() == {"orders": State.FAILED}
+
+        await bed.client.delete(COMPONENTS, "store", bed.namespace)
+        assert await observed.states() == {"orders": State.APPLIED}
+        assert observed.text("orders") == "the sidecar still lists it"
+        sidecar.metadata["components"] = []
+        assert await observed.states() == {"orders": State.VERIFIED}
+        assert observed.client.writes == []
 
 
 async def test_the_program_prints_a_table_whenever_another_tool_changes_something(

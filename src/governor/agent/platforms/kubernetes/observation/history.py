@@ -72,10 +72,10 @@ class History:
         self._changes = Changes(expected)
         self._unsettled = Changes(each for each in expected if each.ref in recent)
         self._rewritten_types = frozenset(each.component_type for each in expected if each.ref in rewritten) - {""}
-        # A proof since the former state would leave its rise of a counter to prove another change of that type.
+        # What was proven since then is proven again: otherwise its rise of a counter would prove another change.
         self._proofs = {
             instance: {ref: proof for ref, proof in proofs.items() if ref not in changed}
-            for instance, proofs in self._proofs_before.items()
+            for instance, proofs in self._proofs.items()
         }
 
     def situation(self, answers: Mapping[str, Probed], *, is_over: bool) -> Situation:
