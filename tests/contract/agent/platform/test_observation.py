@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from governor.agent.platforms.kubernetes.observation.observation import Observation, open_observation
+from governor.agent.main import run
+from governor.agent.platforms.kubernetes.observation.observation import Observation
 from governor.agent.platforms.kubernetes.permissions import OBSERVED
 from governor.agent.platforms.kubernetes.proof.probes import Probes
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import Route, SidecarReader, open_session
@@ -24,9 +25,6 @@ from governor.errors import GovernorError
 from governor.kube.client import Transport
 from governor.kube.objects import ApiResource
 from governor.process.clock import SystemClock
-from governor.process.supervise import run_group
-from governor.process.telemetry.health import Checks
-from governor.process.telemetry.instruments import Registry
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.agent.apply.bed import COMPONENTS, component
@@ -261,10 +259,10 @@ async def test_the_program_prints_a_table_whenever_another_tool_changes_somethin
         printed.append(capsys.readouterr().out)
         return text in "".join(printed)
 
-    async with (
-        open_observation(settings, SystemClock(), Registry(), Checks()) as components,
-        running(run_group(components)),
-    ):
+    async def observe() -> None:
+        await run(settings)
+
+    async with running(observe()):
         await until(partial(is_printed, "RESOURCE"))
         await create(bed)
         await until(partial(is_printed, "applied"))
