@@ -2,8 +2,8 @@
 
 make bench-kubernetes        (or: python -m bench.kubernetes --only replayed --sidecars 100 --changes 3)
 
-Two parts: hot reloads in a real cluster, beside ``kubectl apply`` alone, which needs root and this machine's one
-cluster; and changes with many replayed sidecars.
+Three parts: hot reloads in a real cluster, beside ``kubectl apply`` alone, which needs root and this machine's one
+cluster; changes with many replayed sidecars; and fail-overs between two replicas of the agent.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from bench.kubernetes import reloads, replayed
+from bench.kubernetes import failovers, reloads, replayed
 from bench.kubernetes.chart import chart
-from bench.kubernetes.report import failures, headlines, parts, replayed_table
+from bench.kubernetes.report import failover_table, failures, headlines, parts, replayed_table
 from bench.machine import load, machine
 from testbed.builds.dapr import VERSION
 from testbed.cluster import host
@@ -25,6 +25,9 @@ from toolchain.errors import TestbedError
 from toolchain.repository import REPOSITORY
 
 CHART: Final = REPOSITORY / "docs" / "benchmarks-kubernetes.svg"
+PARTS: Final = ("reloads", "replayed", "failovers")
+WORKLOADS: Final = 50
+"""Of replayed sidecars: the same for few and for many, so that only the number of pods differs."""
 PUBLISHED: Final = 100
 """Rounds below this number check that the benchmark works, and draw no chart."""
 
@@ -40,6 +43,14 @@ def measure_reloads(directory: Path, rounds: int, where: str) -> None:
         log(f"the chart is in {CHART}")
 
 
+def measure_replayed(directory: Path, sidecars: int, changes: int) -> None:
+    """Measure changes with a tenth of the replayed sidecars and with all, and print the tables."""
+    for count in (max(sidecars // 10, 1), sidecars):
+        per_workload = max(count // WORKLOADS, 1)
+        measured = replayed.measure(directory / f"replayed-{count}", count, per_workload, changes, log)
+        show(replayed_table(asyncio.run(measured)))
+
+
 def show(table: Iterable[str]) -> None:
     """Print a table."""
     print("", *table, sep="\n", flush=True)
@@ -53,22 +64,24 @@ def log(text: str) -> None:
 def main() -> int:
     """Parse the options, measure and print; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("reloads", "replayed"), help="measure only this part")
+    parser.add_argument("--only", choices=PARTS, help="measure only this part")
     parser.add_argument("--rounds", type=int, default=PUBLISHED, help="hot reloads by each method in the real cluster")
     parser.add_argument("--sidecars", type=int, default=1000, help="how many sidecars are replayed")
     parser.add_argument("--changes", type=int, default=5, help="changes with replayed sidecars, at most 7")
+    parser.add_argument("--failovers", type=int, default=5, help="how often the leading agent is killed, and stopped")
     options = parser.parse_args()
     where, began_s = machine(), time.monotonic()
     print(where, flush=True)
     try:
         with tempfile.TemporaryDirectory(prefix="governor-bench-") as name:
             directory = Path(name)
-            if options.only != "replayed":
+            if options.only in (None, "reloads"):
                 host.require_root()
                 measure_reloads(directory / "reloads", options.rounds, where)
-            if options.only != "reloads":
-                replay = replayed.measure(directory / "replayed", options.sidecars, options.changes, log)
-                show(replayed_table(asyncio.run(replay)))
+            if options.only in (None, "replayed"):
+                measure_replayed(directory, options.sidecars, options.changes)
+            if options.only in (None, "failovers"):
+                show(failover_table(asyncio.run(failovers.measure(directory / "failovers", options.failovers, log))))
     except TestbedError as error:
         log(str(error))
         return 1

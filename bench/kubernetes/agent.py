@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 
@@ -54,6 +54,10 @@ class Agent(Server):
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()
 
+    async def is_leader(self) -> bool:
+        """Return whether it holds the Lease."""
+        return re.search(r"^leader_election_master_status\{[^}]*\} 1", await self.metrics(), re.MULTILINE) is not None
+
     async def api_requests(self) -> float:
         """Return how many requests it has sent to the API server."""
         found = re.findall(r"^rest_client_requests_total\{[^}]*\} (\S+)", await self.metrics(), re.MULTILINE)
@@ -66,27 +70,39 @@ class Agent(Server):
         return pages * 4096 / 2**20
 
 
-@asynccontextmanager
-async def joined(
-    directory: Path, world: World, kubeconfig: Path, namespace: str, settings: Mapping[str, Any]
-) -> AsyncIterator[Agent]:
-    """Start the server, join an agent that governs one namespace, and yield the agent; the settings are added."""
+class Membership(NamedTuple):
+    """The settings of an agent for one namespace, and the token with which it joins."""
+
+    settings: dict[str, Any]
+    token: str
+
+
+async def register(world: World, kubeconfig: Path, namespace: str) -> Membership:
+    """Start the server, create the runtime and return what its agents need."""
     await world.start_server()
     spec = {"platform": "kubernetes", "namespaces": [namespace]}
     runtime = {"apiVersion": API_VERSION, "kind": "Runtime", "metadata": {"name": RUNTIME}, "spec": spec}
     await world.api.change(ChangeRequest((runtime,)))
-    own = {
+    settings = {
         "platform": "kubernetes",
         "kubeconfig": str(kubeconfig),
         "state-namespace": STATE,
         "namespaces": [namespace],
     }
-    token = await world.api.create_token(TokenRequest(runtime=RUNTIME))
-    async with Agent(directory, {**own, **settings}, token.text) as agent:
+    return Membership(settings, (await world.api.create_token(TokenRequest(runtime=RUNTIME))).text)
+
+
+@asynccontextmanager
+async def joined(
+    directory: Path, world: World, kubeconfig: Path, namespace: str, settings: Mapping[str, Any]
+) -> AsyncIterator[Agent]:
+    """Start the server, join an agent that governs one namespace, and yield the agent; the settings are added."""
+    member = await register(world, kubeconfig, namespace)
+    async with Agent(directory, {**member.settings, **settings}, member.token) as agent:
         yield agent
 
 
-def profile(*resources: dict[str, Any]) -> dict[str, Any]:
+def profile(*resources: dict[str, Any], preflight: str = "off") -> dict[str, Any]:
     """Return the document that delivers some resources."""
-    spec = {"selector": {}, "apply": {"preflight": "off"}, "resources": list(resources)}
+    spec = {"selector": {}, "apply": {"preflight": preflight}, "resources": list(resources)}
     return {"apiVersion": API_VERSION, "kind": "Profile", "metadata": {"name": "orders"}, "spec": spec}

@@ -37,12 +37,15 @@ class GovernorMethod:
 
     namespace: str = "by-governor"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, preflight: str = "off") -> None:
         self._world = world
+        self._preflight = preflight
 
     async def change(self, redis: RedisInCluster) -> Times:
         """Change the profile; the password is in it, so the agent also writes a Secret and removes the old one."""
-        accepted = await self._world.api.change(ChangeRequest((profile(_with_password(redis)),)))
+        accepted = await self._world.api.change(
+            ChangeRequest((profile(_with_password(redis), preflight=self._preflight),))
+        )
         if accepted.revision is None:
             raise RuntimeError("the change had no effect")
         (progress,) = (await self._world.verified(accepted.revision)).runtimes

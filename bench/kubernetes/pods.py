@@ -8,42 +8,51 @@ from testbed.sidecar_replay import SidecarReplay, address
 
 NAMESPACE: Final = "shop"
 APP_ID: Final = "orders"
-PER_WORKLOAD: Final = 20
 
 
 class Pods:
     """Pods with Dapr as objects, owned by StatefulSets, whose sidecars are replayed."""
 
-    def __init__(self, plane: ControlPlane, replay: SidecarReplay) -> None:
+    def __init__(self, plane: ControlPlane, replay: SidecarReplay, per_workload: int) -> None:
         self._plane = plane
         self._replay = replay
+        self._per_workload = per_workload
         self._owners: dict[int, str] = {}
 
     async def create(self, count: int) -> None:
         """Create the workloads, then the pods with their status."""
-        for number in range(-(-count // PER_WORKLOAD)):
+        for number in range(-(-count // self._per_workload)):
             made = await self._post("/apis/apps/v1", "statefulsets", self._stateful_set(number))
             self._owners[number] = made["metadata"]["uid"]
         await run_bounded(self._create, range(count), 16)
 
     async def _create(self, number: int) -> None:
         await self._post("/api/v1", "pods", self._pod(number))
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{_pod_name(number)}"
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self._pod_name(number)}"
         current = await self._plane.ask("GET", path)
         await self._plane.ask("PUT", f"{path}/status", {**current, "status": _status(number)})
 
     async def _post(self, api: str, plural: str, manifest: dict[str, Any]) -> Any:
         return await self._plane.ask("POST", f"{api}/namespaces/{NAMESPACE}/{plural}", manifest)
 
+    def _pod_name(self, number: int) -> str:
+        workload, ordinal = divmod(number, self._per_workload)
+        return f"{_workload_name(workload)}-{ordinal}"
+
     def _stateful_set(self, number: int) -> dict[str, Any]:
         labels = {"app": _workload_name(number)}
         template = {"metadata": {"labels": labels, "annotations": _ANNOTATIONS}, "spec": {"containers": [_APPLICATION]}}
-        spec = {"replicas": PER_WORKLOAD, "serviceName": "x", "selector": {"matchLabels": labels}, "template": template}
+        spec = {
+            "replicas": self._per_workload,
+            "serviceName": "x",
+            "selector": {"matchLabels": labels},
+            "template": template,
+        }
         metadata = {"name": _workload_name(number)}
         return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
 
     def _pod(self, number: int) -> dict[str, Any]:
-        workload = number // PER_WORKLOAD
+        workload = number // self._per_workload
         owner = {
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
@@ -59,7 +68,7 @@ class Pods:
         ]
         daprd = {"name": "daprd", "image": "daprd", "args": arguments}
         metadata = {
-            "name": _pod_name(number),
+            "name": self._pod_name(number),
             "labels": {"app": _workload_name(workload), "dapr.io/sidecar-injected": "true"},
             "annotations": _ANNOTATIONS,
             "ownerReferences": [owner],
@@ -78,10 +87,6 @@ _APPLICATION: Final = {"name": "application", "image": "application"}
 
 def _workload_name(number: int) -> str:
     return f"orders-{number}"
-
-
-def _pod_name(number: int) -> str:
-    return f"{_workload_name(number // PER_WORKLOAD)}-{number % PER_WORKLOAD}"
 
 
 def _status(number: int) -> dict[str, Any]:

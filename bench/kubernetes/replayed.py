@@ -7,7 +7,8 @@ as the API server has the change, so the time that Dapr itself needs is not part
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from testbed.waiting import until
 from toolchain import cache
 
 CRDS: Final = ("components", "configuration", "httpendpoints", "mcpservers", "resiliency", "workflowaccesspolicy")
+DIRECT: Final = {"sidecar-access": "direct"}
 _COUNTER: Final = re.compile(rb"(dapr_runtime_component_init_total\{[^}]*state\.in-memory[^}]*\}) (\d+)")
 _COMPONENT: Final = f"/apis/dapr.io/v1alpha1/namespaces/{NAMESPACE}/components/store"
 
@@ -44,6 +46,7 @@ class Replayed(msgspec.Struct, frozen=True):
     """The samples with a number of sidecars, and the agent's memory without and with them."""
 
     sidecars: int
+    workloads: int
     samples: tuple[Sample, ...]
     idle_mib: float
     resident_mib: float
@@ -91,25 +94,32 @@ def _risen(match: re.Match[bytes]) -> bytes:
     return match[1] + b" %d" % (int(match[2]) + 1)
 
 
-async def measure(directory: Path, sidecars: int, changes: int, log: Callable[[str], None]) -> Replayed:
+async def measure(
+    directory: Path, sidecars: int, per_workload: int, changes: int, log: Callable[[str], None]
+) -> Replayed:
     """Start everything, create the pods and measure some changes."""
+    async with (
+        replayed_cluster(directory) as (plane, replay),
+        World(directory / "world", {}) as world,
+        joined(directory / "agent", world, plane.kubeconfig, NAMESPACE, DIRECT) as agent,
+    ):
+        first = await world.api.change(ChangeRequest((profile(component("first")),)))
+        await world.verified(first.revision or 0)
+        idle_mib = agent.resident_mib
+        log(f"creating {sidecars} pods")
+        await Pods(plane, replay, per_workload).create(sidecars)
+        samples = [await change(world, agent, plane, replay, f"note {number}") for number in range(changes)]
+        return Replayed(sidecars, -(-sidecars // per_workload), tuple(samples), idle_mib, agent.resident_mib)
+
+
+@asynccontextmanager
+async def replayed_cluster(directory: Path) -> AsyncIterator[tuple[ControlPlane, SidecarReplay]]:
+    """Start a control plane with Dapr's definitions and the namespaces, and what replays sidecars."""
     programs = provide(["etcd", "kube-apiserver", "kubectl", "daprd"])
     responses = await recorded(programs["daprd"], directory / "recording")
-    async with (
-        SidecarReplay(responses) as replay,
-        ControlPlane(programs, directory / "control-plane") as plane,
-        World(directory / "world", {}) as world,
-    ):
+    async with SidecarReplay(responses) as replay, ControlPlane(programs, directory / "control-plane") as plane:
         crds = cache.provide(services(VERSION)).parent / "chart" / "crds"
         await plane.kubectl("apply", "--server-side", *(f"--filename={crds / f'{name}.yaml'}" for name in CRDS))
         for name in (NAMESPACE, STATE):
             await plane.kubectl("create", "namespace", name)
-        settings = {"sidecar-access": "direct"}
-        async with joined(directory / "agent", world, plane.kubeconfig, NAMESPACE, settings) as agent:
-            first = await world.api.change(ChangeRequest((profile(component("first")),)))
-            await world.verified(first.revision or 0)
-            idle_mib = agent.resident_mib
-            log(f"creating {sidecars} pods")
-            await Pods(plane, replay).create(sidecars)
-            samples = [await change(world, agent, plane, replay, f"note {number}") for number in range(changes)]
-            return Replayed(sidecars, tuple(samples), idle_mib, agent.resident_mib)
+        yield plane, replay

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from bench.kubernetes.failovers import Failovers
 from bench.kubernetes.methods import GOVERNOR, KUBECTL
 from bench.kubernetes.reloads import Reload, Reloads
 from bench.kubernetes.replayed import Replayed, Sample
@@ -14,6 +15,7 @@ from bench.percentiles import p99
 PROVEN_LIMIT_MS: Final = 1000.0
 ADDED_LIMIT_MS: Final = 300.0
 RESIDENT_LIMIT_MIB: Final = 80.0
+PREFLIGHT_LIMIT_S: Final = 5.0
 _PICKS: Final[tuple[tuple[str, Callable[[Sequence[float]], float]], ...]] = (
     ("median", statistics.median),
     ("p99", p99),
@@ -68,6 +70,9 @@ def headlines(reloads: Reloads) -> Iterator[str]:
         yield f"| ms until its use is proven, {title} | {proven:.0f} | no proof | {limit} |"
     added, title = statistics.median(added_ms(reloads)), "ms that the proof takes longer than Dapr itself, median"
     yield f"| {title} | {added:.0f} | | {_limit(added, ADDED_LIMIT_MS)} |"
+    if reloads.preflighted:
+        tried = statistics.median(reloads.preflighted)
+        yield f"| s until proven with preflight, median | {tried:.1f} | | {_limit(tried, PREFLIGHT_LIMIT_S)} |"
     verdict = f"kubectl's: {_met(failed(ours) <= failed(theirs))}"
     yield f"| failed requests in {len(ours)} changes | {failed(ours)} | {failed(theirs)} | {verdict} |"
 
@@ -101,21 +106,36 @@ def failures(reloads: Reloads) -> Iterator[str]:
     fewer = sum(len(ours.failures) < len(theirs.failures) for ours, theirs in pairs)
     yield ""
     yield f"The agent's change had more failed requests in {more} rounds and fewer in {fewer} of {len(pairs)}."
+    if reloads.preflighted:
+        spread = f"{min(reloads.preflighted):.1f} to {max(reloads.preflighted):.1f} s"
+        yield f"With preflight, {len(reloads.preflighted)} changes took {spread}."
     sent, mib = reloads.requests, reloads.resident_mib
     yield f"The agent sent {sent:.0f} requests to the API server per change and has {mib:.1f} MiB."
 
 
 def replayed_table(replayed: Replayed) -> Iterator[str]:
     """Yield the table of changes with replayed sidecars."""
-    yield "| sidecars | changes | | seconds until verified | CPU s of the agent | requests to the API server |"
-    yield "|---|---|---|---|---|---|"
+    yield "| sidecars | workloads | changes | | s until verified | CPU s of the agent | requests to the API server |"
+    yield "|---|---|---|---|---|---|---|"
     for title, pick in (("median", statistics.median), ("most", max)):
         figures = [pick([getattr(each, name) for each in replayed.samples]) for name in Sample.__struct_fields__]
         cells = f"{figures[0]:.2f} | {figures[1]:.2f} | {figures[2]:.0f}"
-        yield f"| {replayed.sidecars} | {len(replayed.samples)} | {title} | {cells} |"
+        yield f"| {replayed.sidecars} | {replayed.workloads} | {len(replayed.samples)} | {title} | {cells} |"
     yield ""
     seen = f"{replayed.idle_mib:.1f} MiB without sidecars, {replayed.resident_mib:.1f} with {replayed.sidecars}"
     yield f"Resident memory of the agent: {seen}; limit {_limit(replayed.resident_mib, RESIDENT_LIMIT_MIB)}."
+
+
+def failover_table(found: Failovers) -> Iterator[str]:
+    """Yield the table of fail-overs between two replicas."""
+    yield "| the leading agent | times | | s until the other one leads | s until a change made meanwhile is verified |"
+    yield "|---|---|---|---|---|"
+    for how, samples in found.by_cause.items():
+        for title, pick in (("median", statistics.median), ("most", max)):
+            leads, verified = (pick([getattr(each, name) for each in samples]) for name in ("leads_s", "verified_s"))
+            yield f"| {how} | {len(samples)} | {title} | {leads:.1f} | {verified:.1f} |"
+    yield ""
+    yield f"Resident memory: {found.leader_mib:.1f} MiB of the agent that leads, {found.standby_mib:.1f} of the other."
 
 
 def _limit(value: float, limit: float) -> str:

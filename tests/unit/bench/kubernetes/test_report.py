@@ -1,9 +1,11 @@
 """The tables of `make bench-kubernetes`."""
 
+import msgspec
 import pytest
 
+from bench.kubernetes.failovers import KILLED, STOPPED, Failover, Failovers
 from bench.kubernetes.replayed import Replayed, Sample
-from bench.kubernetes.report import added_ms, failures, headlines, parts, reason, replayed_table
+from bench.kubernetes.report import added_ms, failover_table, failures, headlines, parts, reason, replayed_table
 from tests.unit.bench.kubernetes.samples import NOT_CONFIGURED, reload, reloads
 
 FAST = reload(100, 120, 250)
@@ -80,7 +82,26 @@ def test_a_failure_is_named_by_its_status_and_code_or_by_its_error(text: str, ex
 def test_the_memory_of_replayed_sidecars_has_a_limit() -> None:
     samples = tuple(Sample(seconds, 1.0, 40) for seconds in (1.0, 3.0, 2.0))
 
-    lines = list(replayed_table(Replayed(1000, samples, 60.0, 81.0)))
+    lines = list(replayed_table(Replayed(1000, 50, samples, 60.0, 81.0)))
 
-    assert lines[2:4] == ["| 1000 | 3 | median | 2.00 | 1.00 | 40 |", "| 1000 | 3 | most | 3.00 | 1.00 | 40 |"]
+    assert lines[2:4] == [
+        "| 1000 | 50 | 3 | median | 2.00 | 1.00 | 40 |",
+        "| 1000 | 50 | 3 | most | 3.00 | 1.00 | 40 |",
+    ]
     assert lines[-1].endswith("60.0 MiB without sidecars, 81.0 with 1000; limit 80: missed.")
+
+
+def test_fail_overs_are_listed_by_their_cause() -> None:
+    samples = {KILLED: [Failover(15.0, 26.0), Failover(17.0, 30.0)], STOPPED: [Failover(1.0, 11.0)]}
+
+    lines = list(failover_table(Failovers(samples, leader_mib=66.0, standby_mib=48.0)))
+
+    assert lines[2:4] == ["| is killed | 2 | median | 16.0 | 28.0 |", "| is killed | 2 | most | 17.0 | 30.0 |"]
+    assert lines[-1] == "Resident memory: 66.0 MiB of the agent that leads, 48.0 of the other."
+
+
+def test_changes_with_preflight_have_a_limit_of_their_own() -> None:
+    given = msgspec.structs.replace(reloads([FAST], [ALONE]), preflighted=(4.0, 5.0, 9.0))
+
+    assert verdicts(*headlines(given))["s until proven with preflight, median"] == "5: met"
+    assert "With preflight, 3 changes took 4.0 to 9.0 s." in list(failures(given))
