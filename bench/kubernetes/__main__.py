@@ -68,7 +68,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=PUBLISHED, help="hot reloads by each method in the real cluster")
     parser.add_argument("--sidecars", type=int, default=1000, help="how many sidecars are replayed")
     parser.add_argument("--changes", type=int, default=5, help="changes with replayed sidecars, at most 7")
-    parser.add_argument("--failovers", type=int, default=5, help="how often the leading agent is killed, and stopped")
+    parser.add_argument("--failovers", type=int, default=3, help="how often the leading agent is killed, and stopped")
     options = parser.parse_args()
     where, began_s = machine(), time.monotonic()
     print(where, flush=True)
