@@ -57,7 +57,9 @@ async def test_each_field_of_the_apply_policy_has_its_profile_or_is_a_default(be
     origins = {field.path: (field.value, field.profile) for field in (await explanation(bed, "r1")).apply}
     assert origins["strategy"] == ("rolling", "own")
     assert origins["verifyWindowSeconds"] == (60, "")
-    assert set(origins) == {"preflight", "strategy", "unproven", "verifyWindowSeconds", "retry", "drift", "windows"}
+    assert set(origins) == {
+        *("preflight", "preflightLabels", "strategy", "unproven", "verifyWindowSeconds", "retry", "drift", "windows")
+    }
 
 
 async def test_the_explanation_matches_the_delivery_of_the_runtime(bed: ServerBed) -> None:
