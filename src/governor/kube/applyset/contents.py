@@ -29,6 +29,8 @@ class Content(msgspec.Struct, frozen=True):
     uid: str
     owners: frozenset[str] = frozenset()
     """Uids of its owner references."""
+    owner_kinds: frozenset[tuple[str, str]] = frozenset()
+    """Groups and kinds of its owner references."""
     markers: frozenset[str] = frozenset()
     """Keys of its labels and annotations."""
     terminating: bool = False
@@ -76,6 +78,30 @@ def foreign_contents(
     )
 
 
+def owners_to_find(contents: Collection[Content], kinds: Collection[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """Return the kinds, of those in a namespace, of owners that are missing beside their dependents."""
+    present = {each.uid for each in contents}
+    dangling = [each for each in contents if each.owners and not each.owners & present]
+    return frozenset(kind for each in dangling for kind in each.owner_kinds) & frozenset(kinds)
+
+
+def without_collected(
+    contents: Iterable[Content], later: Iterable[Content], owners: Collection[tuple[str, str]]
+) -> list[Content]:
+    """Return the contents without those that the garbage collector deletes: none of their owners exists any more.
+
+    ``later`` are all objects of the kinds ``owners``, listed after the contents. A ReplicaSet, for example, is deleted
+    before its pods.
+    """
+    contents = list(contents)
+    present = {each.uid for each in (*contents, *later)}
+
+    def is_collected(each: Content) -> bool:
+        return bool(each.owners) and not each.owners & present and each.owner_kinds <= set(owners)
+
+    return [each for each in contents if not is_collected(each)]
+
+
 def held(ref: ObjectRef, foreign: tuple[ObjectRef, ...]) -> PruneResult:
     """Return the result for a namespace or CustomResourceDefinition that contains objects of others."""
     named = ", ".join(map(str, foreign[:_EXAMPLES]))
@@ -105,10 +131,15 @@ async def _namespace_contents(client: Client, namespace: str, concurrency: int) 
         message = f"the servers of the API groups {', '.join(sorted(stale))} do not respond"
         raise GovernorError(Kind.UNAVAILABLE, "kube-group-stale", message)
 
-    async def list_kind(kind: ApiResource) -> list[Content]:
-        return await _list(client, kind, namespace)
+    async def list_kinds(kinds: Collection[ApiResource]) -> list[Content]:
+        found = await gather_bounded(kinds, lambda kind: _list(client, kind, namespace), concurrency)
+        return [each for several in found for each in several]
 
-    return [each for found in await gather_bounded(kinds, list_kind, concurrency) for each in found]
+    contents = await list_kinds(kinds)
+    owners = owners_to_find(contents, {(kind.group, kind.kind) for kind in kinds})
+    # Listed after their dependents: an owner that is missing now does not come back.
+    later = await list_kinds([kind for kind in kinds if (kind.group, kind.kind) in owners])
+    return without_collected(contents, later, owners)
 
 
 async def _crd_contents(client: Client, crd: Object) -> list[Content]:
@@ -125,6 +156,12 @@ async def _list(client: Client, kind: ApiResource, namespace: str = "") -> list[
 def _content(kind: ApiResource, live: Object) -> Content:
     metadata = live["metadata"]
     ref = ObjectRef(kind.group, kind.kind, metadata.get("namespace", ""), metadata["name"])
-    owners = frozenset(owner["uid"] for owner in metadata.get("ownerReferences", ()))
+    references = metadata.get("ownerReferences", ())
+    owners = frozenset(each["uid"] for each in references)
+    owner_kinds = frozenset((_group(each["apiVersion"]), each["kind"]) for each in references)
     markers = frozenset({*(metadata.get("labels") or ()), *(metadata.get("annotations") or ())})
-    return Content(ref, metadata["uid"], owners, markers, is_terminating(live))
+    return Content(ref, metadata["uid"], owners, owner_kinds, markers, is_terminating(live))
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]

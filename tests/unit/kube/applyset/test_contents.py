@@ -2,7 +2,7 @@
 
 import pytest
 
-from governor.kube.applyset.contents import Content, foreign_contents, held
+from governor.kube.applyset.contents import Content, foreign_contents, held, owners_to_find, without_collected
 from governor.kube.applyset.settings import TOLERATED_CONTENTS
 from governor.kube.objects import ObjectRef
 
@@ -13,7 +13,9 @@ def make_content(
     kind: str, name: str, uid: str, *owners: str, group: str = "", terminating: bool = False, marker: str = ""
 ) -> Content:
     markers = frozenset({marker} if marker else ())
-    return Content(ObjectRef(group, kind, "shop", name), uid, frozenset(owners), markers, terminating)
+    return Content(
+        ObjectRef(group, kind, "shop", name), uid, frozenset(owners), markers=markers, terminating=terminating
+    )
 
 
 OURS = {ObjectRef("apps", "Deployment", "shop", "d"): "d", ObjectRef("", "Service", "shop", "s"): "s"}
@@ -90,3 +92,36 @@ def test_only_five_examples_are_listed() -> None:
     result = held(REF, tuple(ObjectRef("", "Pod", "shop", str(number)) for number in range(9)))
     assert len(result.blockers) == 5
     assert result.reason.endswith("and 4 more")
+
+
+SETS = ("apps", "ReplicaSet")
+KINDS = {("", "Pod"), SETS}
+
+
+def pod(*owners: str, kinds: frozenset[tuple[str, str]] = frozenset({SETS})) -> Content:
+    return Content(ObjectRef("", "Pod", "shop", "p"), "p", frozenset(owners), kinds)
+
+
+def test_an_object_none_of_whose_owners_exists_is_collected() -> None:
+    contents = [pod("gone")]
+    assert owners_to_find(contents, KINDS) == {SETS}
+    assert without_collected(contents, [], {SETS}) == []
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [pod()],
+        [pod("r", "gone"), make_content("ReplicaSet", "r", "r", group="apps")],
+        [pod("node", kinds=frozenset({("", "Node")}))],
+        [pod("r", "node", kinds=frozenset({SETS, ("", "Node")}))],
+    ],
+    ids=["without owner", "one owner exists", "owner outside of namespaces", "one owner outside of namespaces"],
+)
+def test_an_object_that_may_have_an_owner_is_not_collected(contents: list[Content]) -> None:
+    assert without_collected(contents, [], owners_to_find(contents, KINDS)) == contents
+
+
+def test_an_owner_that_was_created_between_the_lists_keeps_its_dependents() -> None:
+    later = [make_content("ReplicaSet", "r", "r", group="apps")]
+    assert without_collected([pod("r")], later, {SETS}) == [pod("r")]
