@@ -1,4 +1,4 @@
-"""Inventories: what an agent finds in the namespaces of its runtime, whoever manages it. Pure.
+"""Inventories: what an agent finds in the namespaces of its runtime, of any manager. Pure.
 
 An inventory is no desired state and no proof. It has no sensitive value: an inline one is ``***``.
 """

@@ -32,7 +32,7 @@ class Unconfirmed(msgspec.Struct, frozen=True):
 
     @property
     def is_transient(self) -> bool:
-        """Return whether only the watch is late, so that nobody has to act."""
+        """Return whether only the watch is late, so that no action is needed."""
         return self.problem.actor is Actor.NOBODY
 
 

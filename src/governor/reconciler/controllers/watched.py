@@ -21,7 +21,7 @@ SETTINGS: Final = Settings(
     label_prefix=LABEL_PREFIX,
     force_conflicts=True,
     refuse_foreign=True,
-    repair_limit=100_000,  # nobody else may decide what is installed, however often it is tried
+    repair_limit=100_000,  # no other client decides what is installed, however often it tries
 )
 
 NOT_OURS: Final = f"!{SETTINGS.inventory_label}"

@@ -116,7 +116,7 @@ class InstallationSpec(Part, frozen=True):
     name of the label. A Cluster without the label is an error."""
     service_account_name: ObjectName = ""
     """Service account, in the module's namespace of the cluster, whose permissions limit what the chart may contain. If
-    empty, the permissions of the reconciler apply: whoever may create Installations can then do whatever it can."""
+    empty, the permissions of the reconciler apply: a user who may create Installations can then do all that it can."""
     drift: DriftPolicy | None = None
     """Replaces the drift policy of the Module."""
     deletion_policy: DeletionPolicy = DeletionPolicy.DELETE

@@ -26,7 +26,7 @@ class State(enum.StrEnum):
     PENDING = "Pending"
     """Work has not begun."""
     PROCESSING = "Processing"
-    """Work is under way, and nobody has to act."""
+    """Work is under way, and no action is needed."""
     READY = "Ready"
     """The desired version is applied and healthy."""
     WARNING = "Warning"
@@ -51,7 +51,7 @@ class Problem(Part, frozen=True):
 
     @property
     def state(self) -> State:
-        """Return the state of what has this problem: whoever must act determines it."""
+        """Return the state of what has this problem, which depends on who must act."""
         return _STATES[self.actor]
 
 

@@ -156,7 +156,7 @@ def restart_digest(changes: Iterable[Change], observed: Observed) -> str:
     not load any more, and the attempt of the delivery.
 
     It depends neither on the present pods nor on what their sidecars report, so it is the same while pods are replaced.
-    It covers writes and not contents: content that returns is another restart, and nobody can guess a secret by it.
+    It covers writes and not contents: content that returns is another restart, and a secret cannot be guessed by it.
     A removal is another restart than the write before it, whose version is the last one that is known.
     """
     return digest([observed.attempt, {str(each.ref): _write_of(each, observed) for each in changes}])

@@ -38,7 +38,7 @@ class _Stored(msgspec.Struct, frozen=True):
 class ProofBook:
     """The proofs of all sidecars of one runtime, and which writes they are of.
 
-    A proof holds as long as its object has the version with which it was proven, whoever writes it then.
+    A proof holds as long as its object has the version with which it was proven; a write by any client ends it.
     """
 
     def __init__(self, blobs: Blobs) -> None:

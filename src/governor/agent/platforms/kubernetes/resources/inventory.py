@@ -1,4 +1,4 @@
-"""The inventory of the runtime's namespaces: workloads as observed, and all Dapr resources whoever manages them."""
+"""The inventory of the runtime's namespaces: workloads as observed, and all Dapr resources of any manager."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
