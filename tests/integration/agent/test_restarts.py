@@ -1,12 +1,17 @@
 """Sidecars that need a restart for a change: old versions, rolling restarts, external sidecars."""
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from governor.agent.platforms.local.sidecars.external import ExternalSidecar
+from governor.agent.platforms.local.sidecars.procfs import listening_pid, listening_socket
 from governor.agent.settings import SidecarSettings
 from governor.domain.documents import Strategy, Unproven
 from governor.domain.reports import Report, State, acknowledged, overall
@@ -167,7 +172,7 @@ async def test_an_external_sidecar_is_verified_live_if_possible(external: tuple[
 
     report = await bed.deliver(one("a"))
 
-    assert acknowledged(report)
+    assert acknowledged(report), last_evidence(report)
     assert f"same process {pid} before and after" in resource_report(report, "one").all_evidence[-1].text
     assert theirs.pid == pid
 
@@ -189,6 +194,38 @@ async def test_an_external_sidecar_is_never_restarted_and_verified_after_a_resta
     recovered = await bed.wait_for_report(acknowledged)
     assert f"process {theirs.pid} started after the write" in resource_report(recovered, "calm").all_evidence[-1].text
     assert isinstance(bed.sidecars[0], ExternalSidecar)
+
+
+LISTENER = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print(listener.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@asynccontextmanager
+async def listening(port: int, *prefix: str) -> AsyncIterator[tuple[int, int]]:
+    """Run a process that listens on a port, 0 chooses one, and yield its pid and port."""
+    process = await asyncio.create_subprocess_exec(
+        *(*prefix, sys.executable, "-c", LISTENER, str(port)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process.pid, int(await process.stdout.readline())
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def test_a_process_of_another_network_namespace_is_not_taken_for_an_external_sidecar() -> None:
+    namespace = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    async with listening(0, *namespace) as (foreign, port):
+        assert listening_pid(port) != foreign
+        async with listening(port) as (own, _):
+            assert listening_pid(port) == own
+            assert listening_socket(foreign, port) == 0
 
 
 async def test_a_live_proof_is_given_up_when_the_owner_replaces_the_external_sidecar(

@@ -14,6 +14,7 @@ from typing import Final
 _WATCH: Final = re.compile(r"^inotify wd:\S+ ino:(?P<inode>[0-9a-f]+) sdev:(?P<device>[0-9a-f]+) ", re.MULTILINE)
 _SOCKET: Final = re.compile(r"socket:\[(\d+)\]")
 _MINOR_BITS: Final = 20
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENER: Final = r"^ *\d+: [0-9A-F]+:{port:04X} [0-9A-F:]+ 0A (?:\S+ +){{5}}(\d+) "
 """A row of /proc/net/tcp in state LISTEN; the group is the inode."""
 
@@ -37,14 +38,8 @@ def listening_socket(pid: int, port: int) -> int:
 
     A program that restarts within its process listens on a new socket.
     """
-    try:
-        tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
-    except OSError:
-        return 0
-    row = re.compile(_LISTENER.format(port=port), re.MULTILINE)
-    inodes = [int(inode) for table in tables for inode in row.findall(table)]
-    sockets = open_sockets(pid) if inodes else set()
-    return next((inode for inode in inodes if inode in sockets), 0)
+    listeners = _listeners(port)
+    return min(listeners & open_sockets(pid), default=0) if listeners else 0
 
 
 def open_sockets(pid: int) -> set[int]:
@@ -54,9 +49,23 @@ def open_sockets(pid: int) -> set[int]:
 
 
 def listening_pid(port: int) -> int:
-    """Return the pid of the process that listens on a port, or 0."""
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return next((pid for pid in pids if listening_socket(pid, port)), 0)
+    """Return the pid of the process that listens on a port of this network namespace, or 0."""
+    listeners = _listeners(port)
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()) if listeners else ()
+    return next((pid for pid in pids if listeners & open_sockets(pid)), 0)
+
+
+def _listeners(port: int) -> set[int]:
+    """Return the inodes of the sockets that listen on a port of this network namespace.
+
+    An inode is unique among all namespaces, a port is not: a container's process may listen on the same one.
+    """
+    row = re.compile(_LISTENER.format(port=port), re.MULTILINE)
+    found: set[int] = set()
+    for table in _TABLES:
+        with contextlib.suppress(OSError):  # there is none without IPv6
+            found.update(map(int, row.findall(table.read_text())))
+    return found
 
 
 def has_flag(pid: int, directory: Path, flag: str) -> bool:
