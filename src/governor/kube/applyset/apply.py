@@ -19,8 +19,10 @@ from governor.kube.applyset.live import (
     applied_fields,
     describe_termination,
     get,
+    is_inherited,
     is_terminating,
     managers_of,
+    managers_to_adopt,
     owner_of,
     try_get,
     wait_until_served,
@@ -113,7 +115,7 @@ class Writer:
     def rejection(self, task: ApplyTask, live: Object) -> ObjectResult | None:
         """Return why the live object may not be written: it belongs to another set or manager, or terminates."""
         owner = owner_of(live, self._settings)
-        if owner not in {"", self._owner.id}:
+        if owner not in {"", self._owner.id, *self._settings.inherited_owners}:
             error = f"belongs to {owner!r}; an object can be in one set only, remove it from one of them"
             return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error, code=FOREIGN)
         if self._settings.refuse_foreign and not will_own(live, self._owner, self._settings):
@@ -179,12 +181,14 @@ class Writer:
 
     async def _adopt(self, task: ApplyTask, live: Object) -> Object:
         """Move the adopted managers' fields and set the owner label in one patch, so that a crash cannot split them."""
-        fields = adopt_fields(live, self._settings.adopted_managers, self._settings.manager)
-        if fields is None:
+        fields = adopt_fields(live, managers_to_adopt(live, self._settings), self._settings.manager)
+        # An apply alone cannot replace an inherited label that this manager has by an update.
+        if fields is None and not is_inherited(live, self._settings):
             return live
         labels = with_owner_label(live, self._owner, self._settings)["metadata"]["labels"]
+        moved = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}] if fields else []
         patch = [
-            {"op": "replace", "path": "/metadata/managedFields", "value": fields},
+            *moved,
             {"op": "add", "path": "/metadata/labels", "value": labels},
             {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
         ]
@@ -204,8 +208,8 @@ class Writer:
         except GovernorError as error:
             # A dry run does not adopt first, so conflicts with adopted managers do not count.
             conflicting = {conflict.manager for conflict in conflicts_of(error)}
-            adopts_all = conflicting and conflicting <= self._settings.adopted_managers
-            if force or not (dry_run and live and adopts_all):
+            adopts_all = live and conflicting and conflicting <= managers_to_adopt(live, self._settings)
+            if force or not (dry_run and adopts_all):
                 raise
         return await self._client.apply(resource, manifest, manager=manager, force=True, dry_run=True)
 

@@ -36,7 +36,7 @@ from governor.kube.applyset.entries import (
     skip_prune,
 )
 from governor.kube.applyset.inventory import ClaimGuard, Inventory, Snapshot
-from governor.kube.applyset.live import find_kinds, without_prerequisites
+from governor.kube.applyset.live import digest_key, find_kinds, without_prerequisites
 from governor.kube.applyset.manifests import Desired, expand, kinds_to_discover, validate, with_digest_key
 from governor.kube.applyset.order import gather_bounded
 from governor.kube.applyset.prune import Pruner
@@ -63,17 +63,27 @@ class ApplySet:
 
     With a claim, only the holder of the newest claim can write: of several owners that share the cluster, of a process
     that was suspended, or of a restored backup. PRECONDITION names the present holder.
+
+    With ``records``, inventory and claim are read and written by that client, and ``client`` needs rights on the
+    objects only: it may impersonate a tenant.
     """
 
     def __init__(
-        self, client: Client, owner: Owner, settings: Settings, clock: Clock | None = None, claim: Claim | None = None
+        self,
+        client: Client,
+        owner: Owner,
+        settings: Settings,
+        clock: Clock | None = None,
+        claim: Claim | None = None,
+        *,
+        records: Client | None = None,
     ) -> None:
         self._client = client
         self._owner = owner
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._inventory = Inventory(client, owner, settings)
-        self._guard = ClaimGuard(client, self._inventory, claim, self._clock)
+        self._inventory = Inventory(records or client, owner, settings)
+        self._guard = ClaimGuard(records or client, self._inventory, claim, self._clock)
 
     async def inventory(self) -> Entries:
         """Return the applied and not yet pruned objects; PRECONDITION if damaged or of another owner."""
@@ -110,6 +120,7 @@ class ApplySet:
         kept: Collection[ObjectRef] = (),
         removals: Collection[ObjectRef] = (),
         suspects: Collection[ObjectRef] = (),
+        unchanged: Collection[ObjectRef] = (),
     ) -> ConvergeReport:
         """Bring the cluster to the desired state: apply what changed, repair drift, prune what is no longer desired.
 
@@ -123,21 +134,25 @@ class ApplySet:
         desired. Those of ``removals`` are pruned even if the inventory was lost and does not list them: without the
         owner label they are not deleted. Those of ``suspects`` are compared even if they did not change since they were
         seen as desired.
+
+        Of ``unchanged`` a watch of the caller says that they are as they were seen last: they are not looked at for
+        drift, except for Secrets, whose keys are needed. What is written is always read first.
         """
         history = RepairHistory(repairs, self._settings, self._clock.now())
-        survey = await self._survey(manifests, drift, history, suspects)
+        survey = await self._survey(manifests, drift, history, suspects, frozenset(unchanged))
         survey = msgspec.structs.replace(
             survey, rehearse=rehearse, first=frozenset(first), kept=frozenset(kept), removals=frozenset(removals)
         )
         if survey.snapshot.entries and not survey.desired and not allow_empty:
             raise self._emptied(survey.snapshot.entries)
-        results, pruned = await self._change(survey)
+        results, pruned, entries = await self._change(survey)
         drifts = [msgspec.structs.replace(each, repair=results.get(each.ref)) for each in survey.drifts]
         updated = history.updated(drifts, (each.ref for each in survey.desired))
         return ConvergeReport(
             report_of(survey.desired, results, survey.first),
             DriftReport(drift, survey.checked, tuple(drifts), updated),
             PruneReport(pruned),
+            entries,
         )
 
     async def find_drift(
@@ -192,19 +207,25 @@ class ApplySet:
         return Plan(report_of(survey.desired, {result.ref: result for result in planned}), PruneReport(pruned))
 
     async def _survey(
-        self, manifests: Iterable[Any], mode: DriftMode, history: RepairHistory, suspects: Collection[ObjectRef] = ()
+        self,
+        manifests: Iterable[Any],
+        mode: DriftMode,
+        history: RepairHistory,
+        suspects: Collection[ObjectRef] = (),
+        unchanged: frozenset[ObjectRef] = frozenset(),
     ) -> "_Survey":
         """Return what is to be done: validate, read the inventory, and compare what changed in the cluster."""
         desired = await self._validate(manifests)
         snapshot = await self._inventory.read()
         known = [each for each in desired if each.ref in snapshot.entries and snapshot.entries[each.ref].uid]
+        entries = snapshot.entries
+        skipped_refs = {each.ref for each in known} if mode is DriftMode.OFF else unchanged
         observed = await Observer(self._client, self._owner, self._settings).observe(
-            each for each in known if mode is not DriftMode.OFF or is_secret(each.manifest)
+            each for each in known if each.ref not in skipped_refs or is_secret(each.manifest)
         )
         desired = tuple(self._with_digest_key(each, observed.get(each.ref)) for each in desired)
-        entries = snapshot.entries
         recorded = [each for each in known if mode is DriftMode.ENFORCE and entries[each.ref].digest]
-        keyless = {each.ref for each in recorded if self._is_keyless(each, observed[each.ref])}
+        keyless = {each.ref for each in recorded if self._is_keyless(each, observed.get(each.ref))}
         applied = [each for each in desired if each.ref in keyless or is_applied(each, entries)]
         tasks = [self._task(each) for each in desired if each.ref not in keyless and not is_applied(each, entries)]
         if mode is DriftMode.OFF:
@@ -213,6 +234,8 @@ class ApplySet:
 
         async def compare(each: Desired) -> ObjectDrift | Seen | None:
             entry = entries[each.ref]
+            if each.ref not in observed:
+                return None
             if each.ref in keyless or each.ref in suspects:  # the manifest of a keyless one may have changed too
                 entry = msgspec.structs.replace(entry, seen=Seen())
             return await check.check(self._task(each), entry, observed[each.ref])
@@ -228,15 +251,13 @@ class ApplySet:
     def _with_digest_key(self, desired: Desired, live: Object | GovernorError | None) -> Desired:
         if not is_secret(desired.manifest):
             return desired
-        return with_digest_key(desired, self._digest_key(live) or secrets.token_urlsafe(_KEY_BYTES), self._settings)
+        key = digest_key(live, self._settings) or secrets.token_urlsafe(_KEY_BYTES)
+        return with_digest_key(desired, key, self._settings)
 
     def _is_keyless(self, desired: Desired, live: Object | GovernorError | None) -> bool:
         """Return whether another client deleted a Secret or the key of its digest: drift, even with a new manifest."""
-        return is_secret(desired.manifest) and not isinstance(live, GovernorError) and not self._digest_key(live)
-
-    def _digest_key(self, live: Object | GovernorError | None) -> str:
-        metadata = live["metadata"] if isinstance(live, dict) else {}
-        return str((metadata.get("annotations") or {}).get(self._settings.digest_key_annotation, ""))
+        has_key = isinstance(live, GovernorError) or digest_key(live, self._settings)
+        return is_secret(desired.manifest) and not has_key
 
     async def _validate(self, manifests: Iterable[Any]) -> tuple[Desired, ...]:
         located = expand(manifests)
@@ -247,7 +268,9 @@ class ApplySet:
         ignored = patterns_for(desired.ref, self._settings.ignored_fields)
         return ApplyTask(desired, ignored, force=force or self._settings.force_conflicts)
 
-    async def _change(self, survey: "_Survey") -> tuple[dict[ObjectRef, ObjectResult], tuple[PruneResult, ...]]:
+    async def _change(
+        self, survey: "_Survey"
+    ) -> tuple[dict[ObjectRef, ObjectResult], tuple[PruneResult, ...], Entries]:
         """Record the intents, apply, prune if everything was applied, and record the results."""
         snapshot, desired = survey.snapshot, survey.refs | survey.kept
         entries: Entries = {**survey.unlisted, **after_check(snapshot.entries, survey.seen)}
@@ -256,21 +279,22 @@ class ApplySet:
             if survey.seen:
                 self._guard.verify(snapshot)
             await self._inventory.write(snapshot, entries)
-            return {}, ()
+            return {}, (), entries
         run = ApplyRun(self._client, self._writer(), self._guard, self._settings, self._clock)
         live = await run.read(due, entries)
         if survey.rehearse and (refused := await self._rehearse(survey, live)):
-            return refused, skip_prune(entries, desired, next(iter(refused)))
+            return refused, skip_prune(entries, desired, next(iter(refused))), entries
         snapshot = await self._guard.begin(snapshot, before_prune(before_apply(entries, due, live), desired))
         results = await run.run(survey.tasks, live, survey.first)
         entries = after_apply(snapshot.entries, due, results)
         blocker = survey.blocker(results)
         pruned = skip_prune(entries, desired, blocker) if blocker else await self._prune(entries, desired)
+        entries = after_prune(entries, pruned)
         try:
-            await self._inventory.write(snapshot, after_prune(entries, pruned))
+            await self._inventory.write(snapshot, entries)
         except GovernorError as error:
             raise UnrecordedError(error, report_of(survey.desired, results, survey.first)) from error
-        return results, pruned
+        return results, pruned, entries
 
     async def _rehearse(self, survey: "_Survey", live: LiveObjects) -> dict[ObjectRef, ObjectResult]:
         """Apply the changed objects, if several, in a dry run; if one is refused, return the results of all tasks."""

@@ -1,8 +1,8 @@
 """Live objects: reading them, whether they terminate, who owns them, and whether a new kind is served.
 
 A missing object is distinguished from a kind that is not served. Only the set named by the owner label may prune an
-object. An object that existed before does not get the label and is shared, unless one of its field managers is adopted.
-Fields written through a subresource such as ``status`` are never adopted.
+object. An object that existed before does not get the label and is shared, unless one of its field managers is adopted
+or its owner is inherited. Fields written through a subresource such as ``status`` are never adopted.
 """
 
 import json
@@ -158,12 +158,24 @@ def owner_of(live: Object, settings: Settings) -> str:
     return str((live["metadata"].get("labels") or {}).get(settings.owner_label, ""))
 
 
+def is_inherited(live: Object, settings: Settings) -> bool:
+    """Return whether the object belongs to a set that is gone and whose objects this set takes over."""
+    owner = owner_of(live, settings)
+    return bool(owner) and owner in settings.inherited_owners
+
+
 def will_own(live: Object | None, owner: Owner, settings: Settings) -> bool:
     """Return whether the set owns the object once it is applied: already, because it is new, or by adoption."""
-    if live is None or owner_of(live, settings) == owner.id:
+    if live is None or owner_of(live, settings) == owner.id or is_inherited(live, settings):
         return True
     own = {settings.manager} if settings.refuse_foreign else frozenset()
     return not owner_of(live, settings) and bool(managers_of(live) & (settings.adopted_managers | own))
+
+
+def digest_key(live: Object | GovernorError | None, settings: Settings) -> str:
+    """Return the key of a live Secret's digest, or ``""`` if it is missing or the Secret is not known."""
+    metadata = live["metadata"] if isinstance(live, dict) else {}
+    return str((metadata.get("annotations") or {}).get(settings.digest_key_annotation, ""))
 
 
 def keep_annotation(live: Object, keep: Mapping[str, str]) -> str:
@@ -198,6 +210,18 @@ def with_owner_label(manifest: Object, owner: Owner, settings: Settings) -> Obje
 def managers_of(live: Object) -> frozenset[str]:
     """Return all field managers of the object itself."""
     return frozenset(entry["manager"] for entry in _entries(live))
+
+
+def managers_to_adopt(live: Object, settings: Settings) -> frozenset[str]:
+    """Return the adopted managers, and of an inherited object those of its owner label."""
+    if not is_inherited(live, settings):
+        return settings.adopted_managers
+    label = f"f:{settings.owner_label}"
+    return settings.adopted_managers | {
+        entry["manager"]
+        for entry in _entries(live)
+        if label in entry.get("fieldsV1", {}).get("f:metadata", {}).get("f:labels", {})
+    }
 
 
 def has_applied(live: Object, manager: str) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from governor.errors import GovernorError
 from governor.kube.applyset.drift import DriftReport, ObjectDrift
+from governor.kube.applyset.entries import Entries
 from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.order import group_by_stage
 from governor.kube.applyset.results import SETTLED, SUCCEEDED, ObjectResult, Outcome, PruneOutcome, PruneResult
@@ -67,6 +68,8 @@ class ConvergeReport(msgspec.Struct, frozen=True):
     """Results of all desired objects; those of repaired objects included."""
     drift: DriftReport
     prune: PruneReport
+    entries: Entries = {}
+    """The inventory after it."""
 
     @property
     def ok(self) -> bool:

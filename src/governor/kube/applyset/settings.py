@@ -143,6 +143,9 @@ class Settings(msgspec.Struct, frozen=True):
     """Whether fields are taken from other managers on conflict."""
     adopted_managers: frozenset[str] = frozenset()
     """Managers whose fields, and with them the objects, the set adopts."""
+    inherited_owners: frozenset[str] = frozenset()
+    """Ids of sets that are gone. An object with the owner label of one of them, and the fields of the manager that set
+    the label, become this set's when it applies the object."""
     refuse_foreign: bool = False
     """Whether an object that existed before and is not adopted is refused instead of shared. An object that lost its
     owner label and has fields of ``manager`` is then still the set's."""

@@ -1,16 +1,18 @@
 """The client of one cluster: the API verbs on decoded objects, plus raw requests and streams for other callers."""
 
+import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.client.discovery import Discovery
 from governor.kube.client.paging import PageSize
+from governor.kube.client.rest import require_one_user
 from governor.kube.client.retry import Limits, RetryingClient
 from governor.kube.client.transport import JSON, METADATA, METADATA_LIST, Request, Transport
-from governor.kube.config.access import Access
+from governor.kube.config.access import Access, Impersonation
 from governor.kube.errors import DECODE_ERRORS, ApiError, Status
 from governor.kube.objects import ApiResource, ListPage, Object, ref_of
 
@@ -42,10 +44,11 @@ class Client:
     An error response raises ``ApiError``; a missing response raises UNAVAILABLE or DEADLINE.
     """
 
-    __slots__ = ("_http", "discovery")
+    __slots__ = ("_http", "_impersonation", "discovery")
 
     def __init__(self, transport: Transport, access: Access, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
         self._http = RetryingClient(transport, access, limits)
+        self._impersonation: Impersonation | None = None
         self.discovery = Discovery(self._http.send, transport.clock, transport.discovery_cache)
 
     def update_access(self, access: Access) -> None:
@@ -55,16 +58,29 @@ class Client:
         """
         self._http.update_access(access)
 
+    def impersonating(self, user: str) -> Self:
+        """Return a client of the same server whose requests impersonate a user, such as a service account.
+
+        It shares the access of this client, also when that is updated, and its circuit, rate limit and discovery, whose
+        requests do not impersonate. PRECONDITION if requests of this client impersonate already.
+        """
+        impersonation = Impersonation(user)
+        access = self._http.access
+        require_one_user(access.server, self._impersonation or access.impersonation, impersonation)
+        client = copy.copy(self)
+        client._impersonation = impersonation  # noqa: SLF001 - of the same class
+        return client
+
     async def send(self, request: Request) -> bytes:
         """Send a request and return the response body."""
-        return (await self._http.send(request)).body
+        return (await self._http.send(self._as_user(request))).body
 
     def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
         """Yield the lines of a streamed response until the server closes it; UNAVAILABLE if the connection is lost.
 
         There is no read timeout: bound the wait for each line yourself. Close the generator when you leave early.
         """
-        return self._http.stream_lines(request)
+        return self._http.stream_lines(self._as_user(request))
 
     async def list(
         self,
@@ -201,6 +217,10 @@ class Client:
         # Not retryable: the 429 of a budget has no Retry-After and lasts until other pods are healthy.
         path = _PODS.path(namespace, name, "eviction")
         await self._send_for_object(Request("POST", path, body=_encode(body), retryable=False))
+
+    def _as_user(self, request: Request) -> Request:
+        user = self._impersonation
+        return msgspec.structs.replace(request, impersonation=user) if user else request
 
     async def _send_for_object(self, request: Request) -> Object:
         body = await self.send(request)

@@ -7,6 +7,7 @@ Redirects are not followed: a credential is sent only to the configured server. 
 import contextlib
 import functools
 import re
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -46,13 +47,13 @@ class _Authentication:
         url = URL(access.server)
         tls = TlsConfig(credential.ca, credential.certificate, credential.key, access.tls_server_name, access.insecure)
         headers = (
-            ("Host", url.host_port_subcomponent),
+            ("Host", url.host_port_subcomponent or ""),
             ("User-Agent", _USER_AGENT),
             *_impersonation_headers(access.impersonation),
             *_authorization_headers(credential.token),
         )
         self.credential = credential
-        self.headers = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        self.headers = _render(headers)
         self.target = Target(access.server, tls if url.scheme == "https" else None, access.proxy, keepalive_s)
 
 
@@ -106,7 +107,11 @@ class RestClient:
         authentication = self._authentication
         if authentication is None or authentication.credential is not credential:
             authentication = self._authentication = _Authentication(self._access, credential, self._keepalive_s)
-        message = self._message(request, authentication.headers, accept_gzip=accept_gzip)
+        headers = authentication.headers
+        if request.impersonation:
+            require_one_user(self._access.server, self._access.impersonation, request.impersonation)
+            headers += _render(_impersonation_headers(request.impersonation))
+        message = self._message(request, headers, accept_gzip=accept_gzip)
         return await self._transport.connections.send(authentication.target, message, is_retryable=request.retryable)
 
     def _message(self, request: Request, headers: str, *, accept_gzip: bool) -> bytes:
@@ -148,6 +153,16 @@ class RestClient:
             message = f"{where}: cannot connect: {_reason(error)}; check the address and that the server runs"
             return GovernorError(Kind.UNAVAILABLE, UNREACHABLE, message)
         return GovernorError(Kind.UNAVAILABLE, CONNECTION_LOST, f"{where}: connection lost: {_reason(error)}")
+
+
+def require_one_user(server: str, present: Impersonation | None, user: Impersonation) -> None:
+    """Raise PRECONDITION if requests impersonate another user already."""
+    if present:
+        message = (
+            f"requests to {server} cannot impersonate {user.user!r}, because they already impersonate "
+            f"{present.user!r}; use an access without impersonation"
+        )
+        raise GovernorError(Kind.PRECONDITION, "kube-impersonation", message)
 
 
 @functools.lru_cache(maxsize=512)
@@ -195,6 +210,10 @@ def _authorization_headers(token: Secret | None) -> list[tuple[str, str]]:
         message = "the cluster's token is not a bearer token: it contains spaces, control or non-ASCII characters"
         raise invalid("kube-token", message)
     return [("Authorization", f"Bearer {text}")]
+
+
+def _render(headers: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers)
 
 
 def _impersonation_headers(user: Impersonation | None) -> list[tuple[str, str]]:

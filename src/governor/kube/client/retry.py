@@ -76,6 +76,11 @@ class RetryingClient:
             self._rest = RestClient(self._transport, access, self._limits.keepalive_s)
             self._credentials = Credentials(access, self._transport.clock)
 
+    @property
+    def access(self) -> Access:
+        """The present access."""
+        return self._access
+
     async def send(self, request: Request) -> Response:
         """Return the response; an error response is an ``ApiError``, a missing one UNAVAILABLE or DEADLINE."""
         return await self._authenticated(request, RestClient.send)

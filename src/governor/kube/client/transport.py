@@ -12,6 +12,7 @@ import msgspec
 
 from governor.kube.client.connections import Connections
 from governor.kube.client.discovery_documents import ServedResources
+from governor.kube.config.access import Impersonation
 from governor.process.clock import Clock, SystemClock
 from governor.process.telemetry.instruments import Counter, CounterChild, Histogram, HistogramChild, Registry
 
@@ -42,10 +43,13 @@ class Request(msgspec.Struct, frozen=True):
     accept: str = JSON
     etag: str = ""
     """ETag of a cached response; if it is still current, the response is 304 without a body."""
+    impersonation: Impersonation | None = None
+    """The user that the request impersonates; set by ``Client.impersonating``."""
 
     def __repr__(self) -> str:
         """Omit the body, which may contain a Secret."""
-        return f"{self.method} {self.path}"
+        user = f" as {self.impersonation.user}" if self.impersonation else ""
+        return f"{self.method} {self.path}{user}"
 
 
 class Response(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from governor.kube.applyset import Settings
 from governor.kube.controller.context import Context
-from governor.kube.controller.mapping import Mapper, Predicate
+from governor.kube.controller.mapping import Mapper, NamespacedName, Predicate
 from governor.kube.controller.views import ResourceMetadata
 from governor.kube.objects import ApiResource, ObjectRef
 from governor.kube.reflector import View
@@ -29,6 +29,9 @@ KindOf: TypeAlias = ApiResource | GroupVersionKind
 
 BACKOFF: Final = Backoff(initial_s=1.0, max_s=300.0)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+Source: TypeAlias = Callable[[Callable[[NamespacedName], None]], Awaitable[None]]
+"""Runs until it is cancelled, and calls its argument with each object of the controller's own kind to reconcile."""
 
 
 class OwnedBy(enum.Enum):
@@ -124,6 +127,7 @@ class Controller(Generic[V]):
         self.backoff = backoff
         self.owned: list[Owns] = []
         self.watched: list[Watch[Any]] = []
+        self.sources: list[Source] = []
 
     def owns(self, kind: KindOf, *, by: OwnedBy = OwnedBy.LABEL) -> Self:
         """Watch a kind of owned objects: their owner is reconciled if their spec or readiness changes.
@@ -152,6 +156,15 @@ class Controller(Generic[V]):
         if any(each.view is view for each in self.watched):
             raise ValueError(f"the controller {self.name} watches {view.__name__} twice: derive a view for the second")
         self.watched.append(Watch(kind, view, mapper, predicate, indexes or {}, labels, fields))
+        return self
+
+    def follows(self, source: Source) -> Self:
+        """Reconcile the objects that a source names, such as one that watches other clusters.
+
+        It is called in each term of leadership once the caches are complete, and cancelled at the end of the term.
+        Names of unknown objects are ignored. An error that it raises ends the term, as a bug does.
+        """
+        self.sources.append(source)
         return self
 
 

@@ -13,7 +13,8 @@ from governor.errors import GovernorError
 from governor.kube.applyset.inventory import CONFIG_MAPS
 from governor.kube.controller import mapping
 from governor.kube.controller.caches import Cache, Caches, Selection
-from governor.kube.controller.controller import Controller, KindOf, OwnedBy, Owns, Watch
+from governor.kube.controller.controller import Controller, KindOf, OwnedBy, Owns, Source, Watch
+from governor.kube.controller.mapping import NamespacedName
 from governor.kube.controller.reconciliation import Environment, Reconciliation
 from governor.kube.controller.views import Owned, owned_view
 from governor.kube.objects import ApiResource, ObjectRef
@@ -121,9 +122,10 @@ class ControllerRun(Generic[V]):
             clock=self._clock,
         )
         async with asyncio.TaskGroup() as group:
-            resyncing = group.create_task(resync.run())
+            beside = [group.create_task(each) for each in (resync.run(), *map(self._follow, self._controller.sources))]
             await self._reconciler.run()
-            resyncing.cancel()
+            for each in beside:
+                each.cancel()
 
     async def shut_down(self) -> None:
         """Start no more keys and let the running ones finish."""
@@ -185,6 +187,12 @@ class ControllerRun(Generic[V]):
         self._remember(event.ref)
         if mapping.is_relevant(event, self._controller.predicate):
             self._reconciler.add(event.ref)
+
+    async def _follow(self, source: Source) -> None:
+        def add(name: NamespacedName) -> None:
+            self._add_known([ObjectRef(self._resource.group, self._resource.kind, name.namespace, name.name)])
+
+        await source(add)
 
     def _add_known(self, keys: Iterable[ObjectRef]) -> None:
         """Add the keys that the controller has or had in its cache; unknown keys must not be finalized."""

@@ -39,7 +39,8 @@ class Reflector(Generic[V]):
     """List-watch of one kind, in one namespace or all, limited to the objects that match the selectors.
 
     With ``metadata_only`` the server sends only the metadata of each object. ``keep`` selects by the view what no
-    selector can: an object that it rejects is treated as absent, and is not held in memory.
+    selector can: an object that it rejects is treated as absent, and is not held in memory. ``on_failure`` is called
+    with each failed request.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Reflector(Generic[V]):
         metadata_only: bool = False,
         indexes: Mapping[str, Index[V]] | None = None,
         keep: Callable[[V], bool] | None = None,
+        on_failure: Callable[[GovernorError], None] | None = None,
         backoff: Backoff = BACKOFF,
         rng: random.Random | None = None,
     ) -> None:
@@ -70,6 +72,7 @@ class Reflector(Generic[V]):
         self._retries = Retries(backoff, self._rng)
         self._store: WritableStore[V] = WritableStore(indexes or {})
         self._list_watch = ListWatch(resource, view, self._store, on_event, keep)
+        self._on_failure = on_failure
         self._synced = asyncio.Event()
         self._last_line_s = 0.0
         self._is_watch_confirmed = False
@@ -176,6 +179,8 @@ class Reflector(Generic[V]):
     async def _back_off(self, error: GovernorError) -> None:
         self._list_watch.receive_error(error)
         self.failure = error
+        if self._on_failure:
+            self._on_failure(error)
         delay_s = self._retries.next_delay_s()
         if isinstance(error, ApiError):
             delay_s = max(delay_s, error.retry_after_s or 0.0)

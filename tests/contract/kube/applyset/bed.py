@@ -65,11 +65,13 @@ def make_set(
     name: str = INVENTORY,
     clock: Clock | None = None,
     claim: Claim | None = None,
+    records: Client | None = None,
     **settings: Any,
 ) -> ApplySet:
     """Return the apply set of a test, with the namespace as its owner id and the place of its inventory."""
     defaults: dict[str, Any] = {"manager": MANAGER, "label_prefix": PREFIX, "default_namespace": namespace}
-    return ApplySet(client, Owner(owner or namespace, namespace, name), Settings(**(defaults | settings)), clock, claim)
+    place = Owner(owner or namespace, namespace, name)
+    return ApplySet(client, place, Settings(**(defaults | settings)), clock, claim, records=records)
 
 
 async def apply(objects: ApplySet, manifests: Iterable[Any]) -> ApplyReport:

@@ -111,6 +111,27 @@ class TestKinds:
         assert {"dev", "ops"} <= set(info["groups"])
         assert info["extra"] == {"example.com/scope": ["some", "all"]}
 
+    async def test_a_client_that_impersonates(self, client: Client, namespace: str, robot: str) -> None:
+        """The server adds the groups of a service account; it may not do what the client's own user may."""
+        impersonating = client.impersonating(robot)
+        info = await user_info(impersonating)
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        assert (info["username"], sorted(info["groups"])) == (robot, sorted(groups))
+        with pytest.raises(GovernorError) as caught:
+            await impersonating.get(ACCOUNTS, "default", namespace)
+        assert caught.value.kind is Kind.DENIED
+        assert f'User "{robot}" cannot get resource "serviceaccounts"' in caught.value.message
+        assert await name_of(client) == "testbed-admin"
+
+    async def test_an_impersonation_without_the_right_to_it_is_denied(
+        self, api: ControlPlane, transport: Transport, namespace: str, account: str, robot: str
+    ) -> None:
+        client = Client(transport, account_of(api, await api.request_token(namespace, account)))
+        error = await rejected(client.impersonating("ann"))
+        assert error.kind is Kind.DENIED
+        assert " as ann at " in error.message
+        assert f'User "{robot}" cannot' in error.message
+
     async def test_a_kubeconfig_from_a_secret(self, api: ControlPlane, transport: Transport) -> None:
         access = kubeconfig.from_secret(kubeconfig_of(api.url, api.authority.certificate, api.admin))
         assert await name_of(Client(transport, access)) == "testbed-admin"

@@ -133,28 +133,36 @@ class Running:
         await asyncio.wait({self.task})
 
 
-@asynccontextmanager
-async def operating(
+def make_operator(
     transport: Transport,
     access: Access,
     namespace: str,
     *controllers: Controller[Any],
     name: str = NAME,
     clock: Clock | None = None,
+    registry: Registry | None = None,
     **settings: Any,
-) -> AsyncIterator[Running]:
-    """Run an operator for the duration of the block; it must end only by cancellation."""
-    registry = Registry()
+) -> Operator:
+    """Return an operator of the objects in one namespace."""
     defaults: dict[str, Any] = {"lease": Timing(retry_period_s=0.1), "shutdown_timeout": 5.0}
-    operator = Operator(
+    return Operator(
         name,
         controllers,
         transport,
         msgspec.structs.replace(access, namespace=namespace),
-        registry=registry,
+        registry=registry or Registry(),
         clock=clock or SystemClock(),
         settings=OperatorSettings(watch_namespace=namespace, **(defaults | settings)),
     )
+
+
+@asynccontextmanager
+async def operating(
+    transport: Transport, access: Access, namespace: str, *controllers: Controller[Any], **options: Any
+) -> AsyncIterator[Running]:
+    """Run an operator for the duration of the block; it must end only by cancellation."""
+    registry = Registry()
+    operator = make_operator(transport, access, namespace, *controllers, registry=registry, **options)
     running = Running(operator, registry)
     try:
         yield running

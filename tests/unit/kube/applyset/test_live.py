@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from governor.kube.applyset.live import adopt_fields, applied_fields, has_applied, managers_of, other_managers
+from governor.kube.applyset.live import (
+    adopt_fields,
+    applied_fields,
+    has_applied,
+    managers_of,
+    managers_to_adopt,
+    other_managers,
+    will_own,
+)
+from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import Object
 from governor.values.paths import parse
 
@@ -97,3 +106,33 @@ def test_the_latest_manager_comes_first_and_our_own_is_excluded() -> None:
         entry("old", "Apply", fields, "2026-01-01T00:00:00Z"),
     ]
     assert other_managers(live(*entries), parse("data.a"), "ours") == ("scaler", "old")
+
+
+LABEL = "x.example/owner"
+LABELLED = entry("theirs", "Apply", {"f:metadata": {"f:labels": {f"f:{LABEL}": {}}}})
+
+
+@pytest.mark.parametrize(
+    ("owner", "owned", "adopted"),
+    [
+        ("gone", True, {"helm", "theirs"}),
+        ("other", False, {"helm"}),
+        ("me", True, {"helm"}),
+        ("", True, {"helm"}),  # by the adopted manager
+    ],
+)
+def test_an_object_of_an_inherited_owner_is_taken_over_with_the_fields_of_the_manager_of_its_label(
+    owner: str, owned: bool, adopted: set[str]
+) -> None:
+    settings = Settings(
+        "ours", "x.example", adopted_managers=frozenset({"helm"}), inherited_owners=frozenset({"gone", ""})
+    )
+    existing = live(HELM, OTHER, LABELLED)
+    existing["metadata"]["labels"] = {LABEL: owner} if owner else {}
+    assert will_own(existing, Owner("me", "home", "inventory"), settings) is owned
+    assert managers_to_adopt(existing, settings) == adopted
+
+
+def test_an_object_without_owner_is_not_inherited() -> None:
+    settings = Settings("ours", "x.example", inherited_owners=frozenset({""}))
+    assert not will_own(live(OTHER), Owner("me", "home", "inventory"), settings)

@@ -51,6 +51,12 @@ def test_only_objects_with_our_label_and_uid_are_removed(
     assert decide(Entry(REF, uid), existing, OWNER, SETTINGS).outcome is outcome
 
 
+def test_an_inherited_object_is_not_removed_before_it_is_taken_over() -> None:
+    settings = Settings("ours", "x.example", inherited_owners=frozenset({"gone"}), refuse_foreign=True)
+    inherited = live(labels={"x.example/owner": "gone"}, managedFields=[APPLIED])
+    assert decide(Entry(REF, "1"), inherited, OWNER, settings).outcome is PruneOutcome.FOREIGN
+
+
 @given(
     st.sampled_from(["", "1", "2"]),
     st.sampled_from(["1", "2"]),
