@@ -2,6 +2,9 @@
 
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import governor
@@ -21,14 +24,22 @@ from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
 from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
+from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.controllers.channels import channels_controller
 from governor.reconciler.controllers.cluster_states import cluster_states_controller
 from governor.reconciler.controllers.clusters import clusters_controller
 from governor.reconciler.controllers.installations import installations_controller
-from governor.reconciler.controllers.module_instances import module_instances_controller
+from governor.reconciler.controllers.module_instances import ModuleWork, module_instances_controller
+from governor.reconciler.controllers.watched import MANAGER
+from governor.reconciler.release.reference import ensure_key
+from governor.reconciler.render.cache import CachingRenderer, RenderCache
+from governor.reconciler.render.installed import installed_renderer
+from governor.reconciler.render.request import Renderer
 from governor.reconciler.settings import PROGRAM, Settings
 from governor.reconciler.setup.definitions import DefinitionInstaller
 from governor.reconciler.setup.installation import ensure_local_cluster
+from governor.reconciler.steps.step import Tools
+from governor.reconciler.target_watches import TargetWatches
 from governor.reconciler.targets import Reachability, Targets
 
 NAME: Final = "governor-reconciler"
@@ -49,6 +60,8 @@ class Reconciler:
         transport: Transport,
         access: Access,
         *,
+        charts: ChartCache,
+        renderer: Renderer,
         registry: Registry,
         clock: Clock,
         lease: Timing = Timing(),  # noqa: B008 - frozen
@@ -57,7 +70,10 @@ class Reconciler:
         self._settings = settings
         self._clock = clock
         self._hub = Client(transport, access, limits)
-        self.reachability = Reachability(Targets(transport, self._hub, access, limits), clock)
+        targets = Targets(transport, self._hub, access, limits)
+        self.reachability = Reachability(targets, clock)
+        self._targets = TargetWatches(targets, self._hub, settings.namespace, clock)
+        self._work = ModuleWork(Tools(self._hub, charts, renderer), self._targets)
         self.operator = Operator(
             NAME,
             self._controllers(),
@@ -79,10 +95,12 @@ class Reconciler:
     def _controllers(self) -> Sequence[Controller[Any]]:
         return (
             clusters_controller(self._clock),
-            cluster_states_controller(self._clock, self.reachability, self._settings.unknown_after),
+            cluster_states_controller(
+                self._clock, self.reachability, self._settings.unknown_after, self._targets.forget
+            ),
             installations_controller(),
             channels_controller(),
-            module_instances_controller(),
+            module_instances_controller(self._work, self._targets),
         )
 
     def not_ready(self) -> str:
@@ -104,6 +122,7 @@ class Reconciler:
     async def _prepare(self) -> None:
         for each in await DefinitionInstaller(self._hub, self._clock).install():
             _log.info("definition checked", definition=each.name, action=each.action, migrated=each.migrated)
+        self._work.key = await ensure_key(self._hub, self._settings.namespace, MANAGER)
         if self._settings.local_cluster:
             await ensure_local_cluster(self._hub, self._settings.namespace)
         self._not_prepared = ""
@@ -119,8 +138,14 @@ async def run(settings: Settings, access: Access) -> int:
     """Run the reconciler's components until a signal arrives and return the exit code."""
     clock, lifecycle, checks = SystemClock(), Lifecycle(), Checks()
     registry = program_registry(PROGRAM, governor.__version__)
-    async with Transport(registry=registry) as transport:
-        reconciler = Reconciler(settings, transport, access, registry=registry, clock=clock)
+    async with AsyncExitStack() as stack:
+        transport = await stack.enter_async_context(Transport(registry=registry))
+        renderer = await stack.enter_async_context(installed_renderer(settings.renderers))
+        charts = ChartCache(settings.chart_cache or Path(stack.enter_context(TemporaryDirectory(prefix=NAME))))
+        caching = CachingRenderer(renderer, RenderCache())
+        reconciler = Reconciler(
+            settings, transport, access, charts=charts, renderer=caching, registry=registry, clock=clock
+        )
         checks.ready("lifecycle", lifecycle.not_ready)
         checks.ready("reconciler", reconciler.not_ready)
         components = [

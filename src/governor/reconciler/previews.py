@@ -1,7 +1,7 @@
 """What a module would consist of on a cluster: rendered from documents or from a hub, without writing anything."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,7 +12,6 @@ from governor.kube.client import Client
 from governor.reconciler.charts.access import Access, read_access
 from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.kinds.definition import Values
-from governor.reconciler.kinds.installation import ValuesSource
 from governor.reconciler.kinds.module import Chart, Module
 from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceSpec
 from governor.reconciler.kinds.state import Problem
@@ -22,8 +21,7 @@ from governor.reconciler.render.request import Capabilities, Layer, Lookup, Rend
 from governor.reconciler.render.target import capabilities_of, lookup_in
 from governor.reconciler.resolution.documents import read_documents
 from governor.reconciler.resolution.resolution import resolve
-from governor.reconciler.steps.inputs import read_values
-from governor.reconciler.steps.step import Work
+from governor.reconciler.steps.inputs import layers_of
 from governor.values.printing import listed
 from governor.values.secret import Secret
 
@@ -77,21 +75,13 @@ def _layer(values: Values) -> Layer:
 
 async def from_hub(hub: Client, target: Client, instance: ModuleInstance, module: Module) -> Preview:
     """Return the preview of a module on a cluster of a hub, as the reconciler would render it now."""
-    work = await read_values(Work(instance, None, module, hub))
-    if not isinstance(work, Work):
-        reason = work.message if isinstance(work, Problem) else "nothing may be changed on the cluster for now"
-        raise GovernorError(Kind.PRECONDITION, "values", reason)
-    layers = _layers(work.values, instance.spec.values_from)
+    layers = await layers_of(hub, instance, module, {})
+    if isinstance(layers, Problem):
+        raise GovernorError(Kind.PRECONDITION, "values", layers.message)
     chart = module.spec.chart
     host = urlsplit(chart.oci or chart.archive or "").netloc
     access = await read_access(hub, instance.metadata.namespace, chart, host)
     return Preview(instance.spec, chart, layers, await capabilities_of(target), lookup_in(target), access)
-
-
-def _layers(values: Sequence[Secret], sources: Sequence[ValuesSource]) -> tuple[Layer, ...]:
-    """Return the layers of a module: defaults, one of each source, and its own values."""
-    are_sensitive = (False, *(each.secret_ref is not None for each in sources), False)
-    return tuple(Layer(text, flag) for text, flag in zip(values, are_sensitive, strict=True))
 
 
 async def render(preview: Preview) -> Rendered:

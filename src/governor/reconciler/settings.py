@@ -39,6 +39,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     resync_interval: Annotated[
         float, msgspec.Meta(description="Mean time between two reconciliations of every object, in seconds.", gt=0)
     ] = 3600.0
+    chart_cache: Annotated[
+        Path | None,
+        msgspec.Meta(description="Directory for charts; default: one below the directory for temporary files."),
+    ] = None
+    renderers: Annotated[
+        int, msgspec.Meta(description="Number of charts that are rendered at the same time, each in a process.", ge=1)
+    ] = 2
     shutdown_timeout: Annotated[
         float, msgspec.Meta(description="Time for running reconciliations to finish, in seconds.", ge=0)
     ] = 10.0

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from governor.errors import GovernorError, Kind
@@ -13,9 +14,12 @@ from governor.kube.lease import Timing
 from governor.kube.objects import Object
 from governor.process.clock import Clock, SystemClock
 from governor.process.telemetry.instruments import Registry
+from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.kinds import DEFINITIONS
 from governor.reconciler.kinds.definition import GROUP, VERSION
 from governor.reconciler.main import Reconciler
+from governor.reconciler.render.cache import CachingRenderer, RenderCache
+from governor.reconciler.render.request import Rendered, Renderer, Request
 from governor.reconciler.settings import Settings
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
@@ -34,7 +38,7 @@ def manifest(kind: str, name: str, spec: Object, namespace: str = "", **labels: 
 
 def module_spec(name: str, version: str = "1.0.0", **more: Any) -> Object:
     """Return the spec of a Module."""
-    chart = {"directory": f"/charts/{name}", "digest": DIGESTS[version]}
+    chart = {"directory": "/charts/none", "digest": DIGESTS[version]}
     return {"module": name, "version": version, "chart": chart} | more
 
 
@@ -45,10 +49,20 @@ def installation_spec(module: str, version: str = "1.0.0", **more: Any) -> Objec
     return {"module": module, **where, **which, **more}
 
 
+class _NoRenderer:
+    """For tests in which no chart is rendered, because none of them exists."""
+
+    async def render(self, request: Request) -> Rendered:
+        raise AssertionError(f"{request.chart} is rendered")
+
+
 class HubBed:
     """One hub namespace, as its users see it."""
 
-    def __init__(self, plane: ControlPlane, client: Client, transport: Transport, namespace: str) -> None:
+    def __init__(self, plane: ControlPlane, client: Client, transport: Transport, namespace: str, charts: Path) -> None:
+        self.charts = charts
+        """Directory of the chart cache."""
+        self.renderer: Renderer | None = None
         self.plane = plane
         self.client = client
         self.transport = transport
@@ -60,10 +74,13 @@ class HubBed:
     ) -> AsyncIterator[Registry]:
         """Run a reconciler for the duration of the block, and yield its metrics; it must end only by cancellation."""
         registry = Registry()
+        renderer = self.renderer or _NoRenderer()
         reconciler = Reconciler(
             Settings(namespace=self.namespace, shutdown_timeout=5.0, **settings),
             self.transport,
             access or admin_of(self.plane),
+            charts=ChartCache(self.charts),
+            renderer=CachingRenderer(renderer, RenderCache()),
             registry=registry,
             clock=clock or SystemClock(),
             lease=Timing(retry_period_s=0.1),

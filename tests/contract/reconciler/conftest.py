@@ -1,6 +1,7 @@
 """Fixtures for tests of the reconciler: the kinds are installed once, and each test has a hub namespace of its own."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -39,13 +40,18 @@ async def namespace(client: Client) -> str:
 
 @pytest.fixture
 def hub(
-    control_plane: ControlPlane, client: Client, transport: Transport, namespace: str, monkeypatch: pytest.MonkeyPatch
+    control_plane: ControlPlane,
+    client: Client,
+    transport: Transport,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> HubBed:
     """A hub, used as a user does; its reconciler writes without waiting for more changes."""
     monkeypatch.setattr(clusters, "INTERVAL_S", 0.01)
     monkeypatch.setattr(clusters, "RECHECK_S", 0.2)
     monkeypatch.setattr(cluster_states, "INTERVAL_S", 0.01)
-    return HubBed(control_plane, client, transport, namespace)
+    return HubBed(control_plane, client, transport, namespace, tmp_path / "chart-cache")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Writes the status of each Cluster: the seed of every overview, and what other programs watch."""
 
+from collections.abc import Callable
 from typing import Final
 
 from governor.kube.controller import Context, Controller, EventType, NamespacedName
@@ -36,8 +37,10 @@ _PROBING_S: Final = 0.1
 _ALARMING: Final = frozenset({State.WARNING, State.ERROR, State.UNKNOWN})
 
 
-def cluster_states_controller(clock: Clock, reachability: Reachability, unknown_after_s: float) -> Controller[Cluster]:
-    """Return the controller."""
+def cluster_states_controller(
+    clock: Clock, reachability: Reachability, unknown_after_s: float, forget: Callable[[str], None]
+) -> Controller[Cluster]:
+    """Return the controller; ``forget`` is called with the name of a Cluster that is gone."""
     pace = Pace(clock, INTERVAL_S)
 
     async def reconcile(context: Context[Cluster]) -> Outcome:
@@ -53,6 +56,7 @@ def cluster_states_controller(clock: Clock, reachability: Reachability, unknown_
     async def finalize(context: Context[Cluster | None]) -> Outcome:
         pace.forget(context.key.name)
         reachability.forget(context.key.name)
+        forget(context.key.name)
         return await nothing_to_finalize(context)
 
     controller = Controller(NAME, CLUSTER.resource, Cluster, reconcile, settings=SETTINGS, finalize=finalize)

@@ -31,6 +31,9 @@ from governor.reconciler.kinds.module_instance import (
     ModuleInstanceSpec,
     instance_name,
 )
+from governor.reconciler.kinds.module_instance import (
+    FINALIZER as MODULE_FINALIZER,
+)
 from governor.reconciler.kinds.state import State
 from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES, Catalogue
 from governor.reconciler.resolution.resolution import Resolution, resolve
@@ -99,7 +102,7 @@ def cluster_of(instance: ModuleInstance, _: Store[Cluster]) -> list[NamespacedNa
 def manifest_of(spec: ModuleInstanceSpec, namespace: str) -> Object:
     """Return the manifest of a ModuleInstance."""
     name = instance_name(spec.module, spec.cluster)
-    metadata = {"name": name, "namespace": namespace, "labels": _labels(spec)}
+    metadata = {"name": name, "namespace": namespace, "labels": _labels(spec), "finalizers": [MODULE_FINALIZER]}
     resource = MODULE_INSTANCE.resource
     return {
         "apiVersion": resource.api_version,

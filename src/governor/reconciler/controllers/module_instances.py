@@ -1,58 +1,227 @@
 """Works on each ModuleInstance: runs its steps, and turns their result into status, Event and requeue."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
 
 from governor.domain.conditions import Actor
+from governor.errors import GovernorError, Kind
+from governor.kube.applyset import Repair
 from governor.kube.controller import Context, Controller, EventType, NamespacedName
+from governor.kube.controller.finalizer import FINALIZED
 from governor.kube.controller.views import readable
 from governor.kube.objects import ObjectRef
-from governor.kube.reflector import Store
-from governor.process.reconcile.reconciler import Done, Outcome, Stalled
+from governor.kube.reflector import Entry, Store
+from governor.process.reconcile.reconciler import Done, Failed, Outcome, Stalled, Waiting
 from governor.reconciler.controllers.watched import (
     NOT_OURS,
     SETTINGS,
     ConfigMapSource,
     SecretSource,
-    nothing_to_finalize,
+    secret_version,
 )
 from governor.reconciler.core_kinds import CONFIG_MAPS, SECRETS
 from governor.reconciler.kinds.cluster import CLUSTER, Cluster
 from governor.reconciler.kinds.definition import GROUP
 from governor.reconciler.kinds.module import MODULE, Module, module_object_name
-from governor.reconciler.kinds.module_instance import MODULE_INSTANCE, ModuleInstance
-from governor.reconciler.kinds.state import Problem
+from governor.reconciler.kinds.module_instance import (
+    FINALIZER,
+    MODULE_INSTANCE,
+    ModuleInstance,
+    ModuleInstanceStatus,
+    instance_name,
+)
 from governor.reconciler.resolution.catalogue import INSTANCE_INDEXES
-from governor.reconciler.states.instance_state import instance_status
-from governor.reconciler.steps.inputs import check_hold, check_module, read_values
-from governor.reconciler.steps.step import Halt, Step, Work, run
+from governor.reconciler.states.instance_state import deleting_status, instance_status, processing_status
+from governor.reconciler.steps.apply import apply, begin, prepare
+from governor.reconciler.steps.comparison import compare
+from governor.reconciler.steps.dependencies import check_dependencies
+from governor.reconciler.steps.health import check_health
+from governor.reconciler.steps.hooks import run_after, run_before, write_record
+from governor.reconciler.steps.inputs import check_connection, check_hold, check_module, read_values
+from governor.reconciler.steps.removal import remove
+from governor.reconciler.steps.rendering import render
+from governor.reconciler.steps.step import (
+    RECHECK_S,
+    Halt,
+    Halted,
+    Paused,
+    Retry,
+    Step,
+    Target,
+    Tools,
+    Unreachable,
+    Work,
+    run,
+)
+from governor.reconciler.target_watches import TargetWatches
+from governor.values.secret import Secret
 
 NAME: Final = "module-instances"
-STEPS: Final[Sequence[Step]] = (check_hold, check_module, read_values)
+WORKERS: Final = 8
+UNREACHABLE_RECHECK_S: Final = 60.0
+STEPS: Final[Sequence[Step]] = (
+    check_hold,
+    check_module,
+    check_connection,
+    read_values,
+    compare,
+    check_dependencies,
+    render,
+    begin,
+    write_record,
+    prepare,
+    run_before,
+    apply,
+    run_after,
+    check_health,
+)
 
 
-def module_instances_controller(steps: Sequence[Step] = STEPS) -> Controller[ModuleInstance]:
+class ModuleWork:
+    """Runs the steps for ModuleInstances; remembers only how often drift was repaired."""
+
+    def __init__(self, tools: Tools, targets: TargetWatches) -> None:
+        self._tools = tools
+        self._targets = targets
+        self.key = Secret("")
+        """Key of digests of values; set before the first run."""
+        self._repairs: dict[ObjectRef, tuple[Repair, ...]] = {}
+
+    async def reconcile(self, context: Context[ModuleInstance]) -> Outcome:
+        """Bring a module to its desired state, as far as possible without waiting."""
+        instance = context.object
+        result = await run(STEPS, self._work(context, instance, related(context, instance)))
+        self._remember(context.key, result)
+        if isinstance(result, Unreachable):
+            return Waiting("the cluster does not answer", UNREACHABLE_RECHECK_S)
+        await _report(context, instance, instance_status(instance.status, result))
+        return outcome_of(result)
+
+    async def finalize(self, context: Context[ModuleInstance | None]) -> Outcome:
+        """Remove a module from its cluster."""
+        instance = context.object
+        self._repairs.pop(context.key, None)
+        if instance is None:
+            return Done()
+        result = await remove(self._work(context, instance, on_same_cluster(context, instance)))
+        if isinstance(result, Halted):
+            await _report(context, instance, deleting_status(_own(instance, result), result.problem))
+        return outcome_of(result)
+
+    def _work(
+        self, context: Context[Any], instance: ModuleInstance, others: Mapping[str, Entry[ModuleInstance]]
+    ) -> Work:
+        spec, namespace = instance.spec, context.key.namespace
+        cluster = context.store(Cluster).get(ObjectRef(GROUP, CLUSTER.kind, namespace, spec.cluster))
+        name = module_object_name(spec.module, spec.version)
+
+        async def save(status: ModuleInstanceStatus) -> None:
+            await context.write_status(processing_status(status))
+
+        return Work(
+            instance=instance,
+            cluster=cluster,
+            module=context.store(Module).get(ObjectRef(GROUP, MODULE.kind, namespace, name)),
+            tools=self._tools,
+            key=self.key,
+            save=save,
+            target=self._target(context, cluster),
+            others=others,
+            kubeconfigs=_kubeconfigs(context.store(Cluster)) if spec.values_from else {},
+            repairs=self._repairs.get(context.key, ()),
+            status=instance.status,
+        )
+
+    def _target(self, context: Context[Any], cluster: Entry[Cluster] | None) -> Target | None:
+        if not isinstance(cluster, Cluster):
+            return None
+        secret = cluster.spec.access.kubeconfig_secret
+        version = secret_version(context, secret.name) if secret else ""
+        return self._targets.target(cluster, version, NamespacedName(context.key.namespace, context.key.name))
+
+    def _remember(self, key: ObjectRef, result: Work | Halt) -> None:
+        work = result.work if isinstance(result, Halted) else result
+        if isinstance(work, Work):
+            self._repairs.pop(key, None)
+            if work.repairs:
+                self._repairs[key] = work.repairs
+
+
+def module_instances_controller(work: ModuleWork, targets: TargetWatches) -> Controller[ModuleInstance]:
     """Return the controller."""
-
-    async def reconcile(context: Context[ModuleInstance]) -> Outcome:
-        result = await run(steps, _work(context))
-        await _report(context, result)
-        return Stalled(result.message) if isinstance(result, Problem) else Done()
-
     controller = Controller(
         NAME,
         MODULE_INSTANCE.resource,
         ModuleInstance,
-        reconcile,
+        work.reconcile,
         settings=SETTINGS,
-        finalize=nothing_to_finalize,
+        finalize=work.finalize,
+        finalizer=FINALIZER,
         indexes=INSTANCE_INDEXES,
+        workers=WORKERS,
         group_of=lambda key: key.name.partition(".")[2],  # fair among clusters
     )
+    controller.follows(targets.run)
     controller.watches(CLUSTER.resource, Cluster, on_cluster, predicate=is_changed)
     controller.watches(MODULE.resource, Module, of_module)
     controller.watches(SECRETS, SecretSource, reading_secret)
-    return controller.watches(CONFIG_MAPS, ConfigMapSource, reading_config_map, labels=NOT_OURS)
+    controller.watches(CONFIG_MAPS, ConfigMapSource, reading_config_map, labels=NOT_OURS)
+    return controller.watches(
+        MODULE_INSTANCE.resource,
+        ModuleInstance,
+        neighbours,
+        predicate=is_state_changed,
+        indexes=INSTANCE_INDEXES,
+    )
+
+
+def outcome_of(result: Work | Halt) -> Outcome:
+    """Return when a ModuleInstance is looked at again."""
+    match result:
+        case Halted(problem=problem, retry=Retry.BACKOFF):
+            return Failed(GovernorError(Kind.PRECONDITION, problem.reason, problem.message))
+        case Halted(problem=problem, retry=Retry.RECHECK):
+            return Waiting(problem.message, RECHECK_S)
+        case Halted(problem=problem):
+            return Stalled(problem.message)
+        case Unreachable():
+            return Waiting("the cluster does not answer", UNREACHABLE_RECHECK_S)
+        case Work() | Paused():
+            return Done()
+
+
+def related(context: Context[Any], instance: ModuleInstance) -> dict[str, Entry[ModuleInstance]]:
+    """Return the ModuleInstances that this one depends on."""
+    store, namespace = context.store(ModuleInstance), context.key.namespace
+    names = {each: instance_name(each, instance.spec.cluster) for each in instance.spec.depends_on}
+    found = {each: store.get(ObjectRef(GROUP, MODULE_INSTANCE.kind, namespace, name)) for each, name in names.items()}
+    return {each: entry for each, entry in found.items() if entry is not None}
+
+
+def on_same_cluster(context: Context[Any], instance: ModuleInstance) -> dict[str, Entry[ModuleInstance]]:
+    """Return the other ModuleInstances on the cluster, by module."""
+    found = context.store(ModuleInstance).find("cluster", instance.spec.cluster)
+    others = (each for each in found if each.metadata.name != instance.metadata.name)
+    return {each.metadata.name.partition(".")[0]: each for each in others}
+
+
+def is_state_changed(old: ModuleInstance, new: ModuleInstance) -> bool:
+    """Return whether modules that depend on this one may have to act."""
+    return _state(old) != _state(new)
+
+
+def _state(instance: ModuleInstance) -> tuple[object, ...]:
+    return instance.status.state, instance.status.observed_generation, instance.metadata.generation
+
+
+def neighbours(instance: ModuleInstance, instances: Store[ModuleInstance]) -> Iterable[NamespacedName]:
+    """Return the ModuleInstances that depend on this one, and those that it depends on: they are removed after it."""
+    spec, namespace = instance.spec, instance.metadata.namespace
+    yield from _names(instances, "depends_on", (spec.cluster, spec.module))
+    for each in spec.depends_on:
+        yield NamespacedName(namespace, instance_name(each, spec.cluster))
 
 
 def is_changed(old: Cluster, new: Cluster) -> bool:
@@ -85,26 +254,21 @@ def _names(instances: Store[ModuleInstance], index: str, key: object) -> Iterabl
     return [NamespacedName(each.metadata.namespace, each.metadata.name) for each in found]
 
 
-def _work(context: Context[ModuleInstance]) -> Work:
-    instance, namespace = context.object, context.key.namespace
-    name = module_object_name(instance.spec.module, instance.spec.version)
-    return Work(
-        instance,
-        context.store(Cluster).get(ObjectRef(GROUP, CLUSTER.kind, namespace, instance.spec.cluster)),
-        context.store(Module).get(ObjectRef(GROUP, MODULE.kind, namespace, name)),
-        context.client,
-        _kubeconfigs(context.store(Cluster)) if instance.spec.values_from else {},
-    )
-
-
 def _kubeconfigs(clusters: Store[Cluster]) -> dict[str, str]:
     views = filter(None, map(readable, clusters.values()))
     found = ((each.spec.access.kubeconfig_secret, each.metadata.name) for each in views)
     return {secret.name: cluster for secret, cluster in found if secret is not None}
 
 
-async def _report(context: Context[ModuleInstance], result: Work | Halt) -> None:
-    status, before = instance_status(context.object, result), context.object.status
+def _own(instance: ModuleInstance, result: Halted) -> ModuleInstanceStatus:
+    """Return the status that this controller writes; a condition of the finalizer is not its own."""
+    status = result.work.status if result.work else instance.status
+    own = tuple(each for each in status.conditions if each.type != FINALIZED)
+    return msgspec.structs.replace(status, conditions=own)
+
+
+async def _report(context: Context[Any], instance: ModuleInstance, status: ModuleInstanceStatus) -> None:
+    before = instance.status
     is_written = await context.write_status(status)
     if is_written and (status.state, status.reason) != (before.state, before.reason):
         event_type = EventType.WARNING if status.actor is not Actor.NOBODY else EventType.NORMAL

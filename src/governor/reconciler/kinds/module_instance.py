@@ -38,6 +38,8 @@ OWNER_LABEL: Final = f"{LABEL_PREFIX}/owner"
 MODULE_LABEL: Final = f"{GROUP}/module"
 CLUSTER_LABEL: Final = f"{GROUP}/cluster"
 INSTALLATION_LABEL: Final = f"{GROUP}/installation"
+FINALIZER: Final = f"{GROUP}/module"
+"""Holds a ModuleInstance until its objects are removed from the cluster."""
 
 
 class ModuleInstanceSpec(Part, frozen=True):
@@ -94,6 +96,24 @@ class Applied(Part, frozen=True):
     """When it was applied."""
 
 
+class Operation(enum.StrEnum):
+    """What a change is for the module, which determines the hooks that run."""
+
+    INSTALL = "install"
+    UPGRADE = "upgrade"
+    ROLLBACK = "rollback"
+    """To chart and values that were applied before."""
+
+
+class Attempt(Applied, frozen=True, kw_only=True):
+    """A change that is under way; recorded before anything of it is written to the cluster."""
+
+    operation: Operation
+    """What the change is for the module."""
+    is_applied: bool = False
+    """Whether all objects are applied, and those that are no longer desired are removed."""
+
+
 class HookState(enum.StrEnum):
     """How far a hook is."""
 
@@ -106,15 +126,17 @@ class HookRecord(Part, frozen=True):
     """A Helm hook that was run; recorded before it starts."""
 
     hook: str
-    """Kind, namespace and name of the hook's object."""
+    """Kind and name of the hook's object, and its namespace if the chart sets one."""
     event: str
     """The event that it ran for, such as post-install."""
-    chart_digest: Digest
-    """Digest of the chart that it ran for."""
+    reference: str
+    """Digest of the chart and values that it ran for."""
     state: HookState
     """How far it is."""
     time: Time
     """When it reached this state."""
+    replaces: str = ""
+    """Uid of the object of an earlier run, which is removed first; only of a hook that has started."""
 
 
 class ModuleInstanceStatus(Status, frozen=True, gc=False):
@@ -130,12 +152,30 @@ class ModuleInstanceStatus(Status, frozen=True, gc=False):
     """Who must act next."""
     inventory_digest: str = ""
     """Digest of the inventory of applied objects, which is stored in the cluster itself."""
+    objects: int = 0
+    """Number of applied objects."""
     last_applied: Applied | None = None
-    """What was applied last."""
+    """What was applied last, with all of its hooks."""
+    attempt: Attempt | None = None
+    """The change that is under way."""
     hooks: tuple[HookRecord, ...] = ()
     """The hooks of the present version."""
     history: tuple[Applied, ...] = ()
     """What was applied before, newest first; the oldest entries are dropped."""
+
+
+class InstanceAnnotations(msgspec.Struct, frozen=True, gc=False):
+    """The annotations of a ModuleInstance that are read."""
+
+    deletion_policy: str = msgspec.field(name=f"{GROUP}/deletion-policy", default="")
+    """Set to ``orphan`` when a removal cannot succeed: the objects then stay, and the ModuleInstance is released."""
+
+
+class InstanceMetadata(LabelledMetadata, frozen=True):
+    """Metadata of a ModuleInstance: its age is part of its claim."""
+
+    creation_timestamp: str = ""
+    annotations: InstanceAnnotations = InstanceAnnotations()
 
 
 class ModuleInstance(Resource, frozen=True, kw_only=True):
@@ -144,7 +184,7 @@ class ModuleInstance(Resource, frozen=True, kw_only=True):
     Its name is that of the module, a dot and the name of the Cluster.
     """
 
-    metadata: LabelledMetadata
+    metadata: InstanceMetadata
     spec: ModuleInstanceSpec
     """What the module must be on this cluster. Only the reconciler writes it."""
     status: ModuleInstanceStatus = ModuleInstanceStatus()

@@ -12,12 +12,14 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = ""
 
 
-async def capabilities_of(client: Client) -> Capabilities:
-    """Return the version of a cluster, and the API versions and kinds that it serves."""
-    version = msgspec.json.decode(await client.send(Request("GET", "/version")), type=_Version)
+async def capabilities_of(client: Client, version: str = "") -> Capabilities:
+    """Return the version of a cluster, which is asked for unless it is known, and the kinds that it serves."""
+    if not version:
+        answer = await client.send(Request("GET", "/version"))
+        version = msgspec.json.decode(answer, type=_Version).git_version
     served = await client.discovery.served_resources()
     kinds = {f"{each.api_version}/{each.kind}" for each in served}
-    return Capabilities(version.git_version, tuple(sorted(kinds | {each.api_version for each in served})))
+    return Capabilities(version, tuple(sorted(kinds | {each.api_version for each in served})))
 
 
 def lookup_in(client: Client) -> Lookup:

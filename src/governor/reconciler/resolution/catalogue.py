@@ -47,6 +47,7 @@ INSTANCE_INDEXES: Final[Mapping[str, Index[ModuleInstance]]] = {
     "cluster": lambda each: (each.spec.cluster,),
     "module": lambda each: (module_object_name(each.spec.module, each.spec.version),),
     "values": _values_sources,
+    "depends_on": lambda each: [(each.spec.cluster, name) for name in each.spec.depends_on],
 }
 
 

@@ -1,20 +1,26 @@
 """The first steps: whether the module may be worked on, and everything that its rendering needs to know."""
 
 import base64
+from collections.abc import Mapping
 
 import msgspec
 
 from governor import yamltext
 from governor.domain.conditions import Actor
 from governor.errors import GovernorError, Kind
+from governor.kube.client import Client
 from governor.kube.objects import Object
 from governor.kube.reflector import Unreadable
 from governor.reconciler.core_kinds import CONFIG_MAPS, SECRETS
 from governor.reconciler.kinds.definition import Values
 from governor.reconciler.kinds.installation import ValuesKey, ValuesSource
-from governor.reconciler.kinds.module_instance import OWNER_LABEL
+from governor.reconciler.kinds.module import Module
+from governor.reconciler.kinds.module_instance import OWNER_LABEL, ModuleInstance
 from governor.reconciler.kinds.state import Problem
-from governor.reconciler.steps.step import Halt, Paused, Work
+from governor.reconciler.release.record import PREFIX as RECORD_PREFIX
+from governor.reconciler.release.reference import KEY_SECRET, values_digest
+from governor.reconciler.render.request import Layer
+from governor.reconciler.steps.step import Halt, Halted, Paused, Unreachable, Work, unresolved
 from governor.values.secret import Secret
 
 
@@ -23,13 +29,13 @@ async def check_hold(work: Work) -> Work | Halt:
     instance, cluster = work.instance, work.cluster
     if OWNER_LABEL not in instance.metadata.labels:
         message = "no Installation has created this ModuleInstance: delete it, and create an Installation"
-        return Problem("NotManaged", message, Actor.USER)
+        return unresolved("NotManaged", message, Actor.USER)
     if instance.spec.hold is not None:
-        return instance.spec.hold
+        return Halted(instance.spec.hold)
     if cluster is None:
-        return Problem("ClusterMissing", f"there is no Cluster {instance.spec.cluster}", Actor.OPERATOR)
+        return unresolved("ClusterMissing", f"there is no Cluster {instance.spec.cluster}", Actor.OPERATOR)
     if isinstance(cluster, Unreadable):
-        return Problem("ClusterUnreadable", f"Cluster {instance.spec.cluster}: {cluster.reason}", Actor.OPERATOR)
+        return unresolved("ClusterUnreadable", f"Cluster {instance.spec.cluster}: {cluster.reason}", Actor.OPERATOR)
     return Paused() if cluster.spec.paused else work
 
 
@@ -42,36 +48,53 @@ async def check_module(work: Work) -> Work | Halt:
     if is_same:
         return work
     message = f"the Module for {spec.module} {spec.version} has changed since; it is being resolved again"
-    return Problem("Outdated", message, Actor.NOBODY)
+    return unresolved("Outdated", message, Actor.NOBODY)
 
 
 async def read_values(work: Work) -> Work | Halt:
     """Read the layers of values: defaults of the Module, ``valuesFrom``, and those of the ModuleInstance."""
-    spec, module = work.instance.spec, work.module
-    assert module is not None  # noqa: S101 - ``check_module`` comes first
-    assert not isinstance(module, Unreadable)  # noqa: S101
-    layers = [_text(module.spec.values)]
-    for source in spec.values_from:
-        layer = await _read_source(work, source)
-        if isinstance(layer, Problem):
-            return layer
-        layers.append(layer)
-    return msgspec.structs.replace(work, values=(*layers, _text(spec.values)))
+    found = await layers_of(work.tools.hub, work.instance, work.known_module, work.kubeconfigs)
+    if isinstance(found, Problem):
+        return Halted(found)
+    digest = values_digest(work.instance.spec, found, work.key)
+    return msgspec.structs.replace(work, layers=found, values_digest=digest)
 
 
-def _text(values: Values) -> Secret:
-    return Secret(msgspec.json.encode(values).decode())
+async def check_connection(work: Work) -> Work | Halt:
+    """Halt while the cluster cannot be reached."""
+    return work if work.target is not None else Unreachable()
 
 
-async def _read_source(work: Work, source: ValuesSource) -> Secret | Problem:
+async def layers_of(
+    hub: Client, instance: ModuleInstance, module: Module, kubeconfigs: Mapping[str, str]
+) -> tuple[Layer, ...] | Problem:
+    """Return the layers of values of a module, or why one cannot be read."""
+    layers = [_layer(module.spec.values)]
+    for source in instance.spec.values_from:
+        text = await _read_source(hub, instance, source, kubeconfigs)
+        if isinstance(text, Problem):
+            return text
+        layers.append(Layer(text, is_sensitive=source.secret_ref is not None))
+    return (*layers, _layer(instance.spec.values))
+
+
+def _layer(values: Values) -> Layer:
+    return Layer(Secret(msgspec.json.encode(values).decode()))
+
+
+async def _read_source(
+    hub: Client, instance: ModuleInstance, source: ValuesSource, kubeconfigs: Mapping[str, str]
+) -> Secret | Problem:
     resource = SECRETS if source.secret_ref is not None else CONFIG_MAPS
     key = source.secret_ref or source.config_map_ref
     assert key is not None  # noqa: S101 - the rule of the kind requires one of them
-    if resource is SECRETS and key.name in work.kubeconfigs:
-        message = f"Secret {key.name} has the kubeconfig of Cluster {work.kubeconfigs[key.name]}: values cannot read it"
+    if resource is SECRETS and key.name in kubeconfigs:
+        message = f"Secret {key.name} has the kubeconfig of Cluster {kubeconfigs[key.name]}: values cannot read it"
         return Problem("SecretForbidden", message, Actor.USER)
+    if resource is SECRETS and (key.name == KEY_SECRET or key.name.startswith(RECORD_PREFIX)):
+        return Problem("SecretForbidden", f"Secret {key.name} is the reconciler's: values cannot read it", Actor.USER)
     try:
-        found = await work.hub.get(resource, key.name, work.instance.metadata.namespace)
+        found = await hub.get(resource, key.name, instance.metadata.namespace)
     except GovernorError as error:
         if error.kind is not Kind.NOT_FOUND:
             raise

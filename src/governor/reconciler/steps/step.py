@@ -1,40 +1,155 @@
 """What the steps of a ModuleInstance have in common: the work that they pass on, and how one of them halts it."""
 
+import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from governor.domain.conditions import Actor
+from governor.errors import GovernorError, Kind
+from governor.kube.applyset import Entries, Repair
 from governor.kube.client import Client
 from governor.kube.reflector import Entry
+from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.kinds.cluster import Cluster
-from governor.reconciler.kinds.module import Module
-from governor.reconciler.kinds.module_instance import ModuleInstance
-from governor.reconciler.kinds.state import Problem
+from governor.reconciler.kinds.module import Module, Readiness
+from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceStatus
+from governor.reconciler.kinds.state import DEPLOYED, HEALTHY, RESOLVED, Problem
+from governor.reconciler.release.objects import Place
+from governor.reconciler.release.record import StoredRecord
+from governor.reconciler.render.request import Layer, Rendered, Renderer
+from governor.reconciler.watch import ClusterWatch
 from governor.values.secret import Secret
 
+TRANSIENT: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.CONFLICT, Kind.EXHAUSTED})
+"""Errors that usually end without an action."""
+RECHECK_S: Final = 30.0
+"""After this time waiting work is looked at again, even if no watch has reported anything."""
 
-class Work(msgspec.Struct, frozen=True):
+
+class Target(msgspec.Struct, frozen=True):
+    """The cluster of a ModuleInstance, connected and observed."""
+
+    place: Place
+    watch: ClusterWatch
+    version: str
+    """Version of its API server."""
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """What all runs share."""
+
+    hub: Client
+    """For reads in the hub namespace."""
+    charts: ChartCache
+    renderer: Renderer
+
+
+Save: TypeAlias = Callable[[ModuleInstanceStatus], Awaitable[object]]
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """One run for one ModuleInstance: what it was started with, and what the steps so far have found out."""
 
     instance: ModuleInstance
     cluster: Entry[Cluster] | None
     module: Entry[Module] | None
-    hub: Client
-    """Client of the hub, for reads in the namespace of the ModuleInstance."""
+    tools: Tools
+    key: Secret
+    """Key of digests of values."""
+    save: Save
+    """Writes the status in the middle of a run: before something that must not be forgotten."""
+    target: Target | None = None
+    """None if the cluster cannot be reached for now."""
+    others: Mapping[str, Entry[ModuleInstance]] = {}
+    """The other ModuleInstances on the cluster, by module."""
     kubeconfigs: Mapping[str, str] = {}
     """Names of the Secrets with kubeconfigs, and of their Clusters. No chart may read them as its values."""
-    values: tuple[Secret, ...] = ()
-    """The layers of values as YAML, of which later ones override earlier ones; set by ``read_values``. They are texts,
-    because Helm reads some scalars of YAML in another way."""
+    repairs: tuple[Repair, ...] = ()
+    """Repairs of drift so far."""
+    status: ModuleInstanceStatus = ModuleInstanceStatus()
+    """The status as far as the steps have changed it."""
+    layers: tuple[Layer, ...] = ()
+    """The layers of values; set by ``read_values``."""
+    values_digest: str = ""
+    record: StoredRecord = StoredRecord()
+    rendered: Rendered | None = None
+    entries: Entries = {}
+    """The applied objects."""
+    is_settled: bool = False
+    """Whether nothing has changed since everything was applied, so that no step needs to write."""
+
+    @property
+    def on(self) -> Target:
+        """The cluster; ``connect`` comes first."""
+        assert self.target is not None  # noqa: S101
+        return self.target
+
+    @property
+    def known_module(self) -> Module:
+        """The Module; ``check_module`` comes first."""
+        assert isinstance(self.module, Module)  # noqa: S101
+        return self.module
+
+
+def readiness_of(work: Work) -> Readiness:
+    """Return when the module counts as ready; the default if its Module is gone."""
+    return work.module.spec.readiness if isinstance(work.module, Module) else Readiness()
+
+
+class Retry(enum.Enum):
+    """When halted work is looked at again."""
+
+    ON_CHANGE = "on change"
+    """A watch reports the action of a user."""
+    RECHECK = "recheck"
+    """A watch reports it; for safety also after an interval."""
+    BACKOFF = "backoff"
+    """Later and later; no watch may report it."""
+
+
+class Halted(msgspec.Struct, frozen=True):
+    """Why the work cannot proceed, after how many of its conditions."""
+
+    problem: Problem
+    stage: str = RESOLVED
+    """Type of the condition that does not hold for now."""
+    retry: Retry = Retry.ON_CHANGE
+    work: Work | None = None
+    """What was found out before."""
 
 
 class Paused(msgspec.Struct, frozen=True):
     """Nothing may be changed on the cluster for now."""
 
 
-Halt: TypeAlias = Problem | Paused
+class Unreachable(msgspec.Struct, frozen=True):
+    """The cluster does not answer. Its own status says that; this module's status stays what it was."""
+
+
+Halt: TypeAlias = Halted | Paused | Unreachable
 Step: TypeAlias = Callable[[Work], Awaitable[Work | Halt]]
+
+
+def unresolved(reason: str, message: str, actor: Actor) -> Halted:
+    """Return the halt for something that a user must create or correct."""
+    return Halted(Problem(reason, message, actor))
+
+
+def waiting(work: Work, reason: str, message: str, stage: str = DEPLOYED) -> Halted:
+    """Return the halt for something that ends by itself."""
+    return Halted(Problem(reason, message, Actor.NOBODY), stage, Retry.RECHECK, work)
+
+
+def failing(work: Work, reason: str, error: GovernorError | str, actor: Actor, stage: str = DEPLOYED) -> Halted:
+    """Return the halt for something that is tried again later."""
+    return Halted(Problem(reason, str(error), actor), stage, Retry.BACKOFF, work)
+
+
+def unhealthy(work: Work, reason: str, message: str, actor: Actor) -> Halted:
+    """Return the halt for a module that is applied and not ready."""
+    return Halted(Problem(reason, message, actor), HEALTHY, Retry.RECHECK, work)
 
 
 async def run(steps: Sequence[Step], work: Work) -> Work | Halt:

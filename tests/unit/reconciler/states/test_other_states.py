@@ -1,7 +1,6 @@
 """The status of Installations, Channels and ModuleInstances."""
 
 from governor.domain.conditions import Actor
-from governor.kube.client import Client
 from governor.kube.controller import Status
 from governor.reconciler.kinds.module_instance import Applied, ModuleInstanceSpec
 from governor.reconciler.kinds.state import Problem, State
@@ -9,8 +8,8 @@ from governor.reconciler.resolution.placement import Placement
 from governor.reconciler.states.channel_state import channel_status
 from governor.reconciler.states.installation_state import OnCluster, installation_status
 from governor.reconciler.states.instance_state import instance_status
-from governor.reconciler.steps.step import Paused, Work
-from tests.unit.reconciler.bed import CREATED, channel, cluster, digest, installation, instance, module
+from governor.reconciler.steps.step import Halted, Paused
+from tests.unit.reconciler.bed import CREATED, channel, digest, installation, instance
 
 SPEC = ModuleInstanceSpec("dapr", "local", "dapr", CREATED, "1.0.0", digest("1.0.0"), "dapr", "dapr")
 PROBLEM = Problem("LabelMissing", "no label region", Actor.OPERATOR)
@@ -62,18 +61,10 @@ def test_a_channel_names_what_is_missing() -> None:
 def test_a_problem_and_a_pause_keep_what_was_applied() -> None:
     applied = {"version": "1.0.0", "chartDigest": digest("1.0.0"), "valuesDigest": "x", "time": "2026-01-01T00:00:00Z"}
     before = instance(SPEC, status={"state": "Ready", "lastApplied": applied, "history": [applied]})
-    failed = instance_status(before, Problem("ValuesMissing", "no Secret", Actor.USER))
+    failed = instance_status(before.status, Halted(Problem("ValuesMissing", "no Secret", Actor.USER)))
     assert (failed.state, failed.reason, failed.actor) == (State.WARNING, "ValuesMissing", Actor.USER)
-    paused = instance_status(before, Paused())
+    paused = instance_status(before.status, Paused())
     assert (paused.state, paused.reason, paused.actor) == (State.READY, "Paused", Actor.NOBODY)
     for found in (failed, paused):
         assert isinstance(found.last_applied, Applied)
         assert len(found.history) == 1
-
-
-def test_resolved_inputs_are_pending_work() -> None:
-    hub = Client.__new__(Client)  # not used by a pure function
-    work = Work(instance(SPEC), cluster(), module("dapr"), hub)
-    found = instance_status(instance(SPEC), work)
-    assert (found.state, found.reason) == (State.PENDING, "Resolved")
-    assert condition(found, "Resolved")[0] == "True"

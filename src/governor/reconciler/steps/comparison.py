@@ -1,0 +1,75 @@
+"""Whether anything has changed since a module was applied, from what the watches know: no request is sent. Pure."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from governor.domain.documents import Drift
+from governor.errors import GovernorError
+from governor.kube.applyset import Entries, Entry
+from governor.kube.applyset.diff import patterns_for
+from governor.kube.applyset.entries import is_unchanged
+from governor.kube.applyset.inventory import Snapshot
+from governor.kube.objects import ObjectRef
+from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceSpec
+from governor.reconciler.release.objects import ignored_fields, owner_of
+from governor.reconciler.release.reference import is_same
+from governor.reconciler.steps.step import Halt, Target, Work
+from governor.reconciler.watch import ClusterWatch
+from governor.values.digest import digest
+
+
+async def compare(work: Work) -> Work | Halt:
+    """Find out whether the module is as it was applied; then the steps that change something are left out."""
+    spec, status, watch = work.instance.spec, work.status, work.on.watch
+    snapshot = known_inventory(work.on, spec.module)
+    entries = snapshot.entries if snapshot else {}
+    is_settled = (
+        status.attempt is None
+        and is_same(status.last_applied, spec.chart_digest, work.values_digest)
+        and snapshot is not None
+        and status.inventory_digest == content_digest(entries)
+        and _is_claimed(work.instance, snapshot)
+        and (spec.drift.mode is Drift.OFF or not changed(spec, entries.values(), watch))
+    )
+    return msgspec.structs.replace(work, entries=entries, is_settled=is_settled)
+
+
+def known_inventory(target: Target, module: str) -> Snapshot | None:
+    """Return the inventory of a module; None if there is none, or if it cannot be read."""
+    found = target.watch.inventory(owner_of(module, target.place.namespace).id)
+    try:
+        return found.snapshot() if found else None
+    except GovernorError:
+        return None  # an apply reads it again, and reports why
+
+
+def content_digest(entries: Entries) -> str:
+    """Return the digest of what an inventory lists, without the states in which the objects were last seen."""
+    if not entries:
+        return ""
+    return digest([[str(each.ref), each.uid, each.digest] for each in sorted(entries.values())])
+
+
+def _is_claimed(instance: ModuleInstance, snapshot: Snapshot) -> bool:
+    """Return whether the claim is of this generation or an earlier one: a change of values alone needs no new claim."""
+    return snapshot.claim is not None and snapshot.claim.claim.generation <= instance.metadata.generation
+
+
+def changed(spec: ModuleInstanceSpec, entries: Iterable[Entry], watch: ClusterWatch) -> list[ObjectRef]:
+    """Return the objects that were changed or deleted since they were seen as desired, or are not known."""
+    entries = tuple(entries)
+    rules = ignored_fields(spec, scaled(watch, (each.ref for each in entries)))
+    return [each.ref for each in entries if not _is_as_seen(each, watch, patterns_for(each.ref, rules))]
+
+
+def scaled(watch: ClusterWatch, refs: Iterable[ObjectRef]) -> list[ObjectRef]:
+    """Return the workloads whose number of replicas is an autoscaler's."""
+    return [each for each in refs if watch.is_autoscaled(each)]
+
+
+def _is_as_seen(entry: Entry, watch: ClusterWatch, ignored: Iterable[object]) -> bool:
+    state = watch.state(entry.ref)
+    if state is None or state.is_terminating or state.uid != entry.uid:
+        return False
+    return is_unchanged(entry.seen, state.seen(ignored))  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""Whether the applied objects of a module are ready: by the rules of their kinds, or by those of the Module."""
+
+import datetime
+from collections.abc import Iterable
+
+from governor.domain.conditions import Actor
+from governor.errors import GovernorError, Kind
+from governor.kube.client import Client
+from governor.kube.objects import ObjectRef
+from governor.kube.readiness import Readiness, Rule, Rules, State, compute_readiness, summarise
+from governor.kube.readiness.state import progressing, unknown
+from governor.reconciler.kinds.module import ReadinessRule
+from governor.reconciler.steps.step import Halt, Work, readiness_of, unhealthy
+from governor.reconciler.watch import ClusterWatch
+
+
+async def check_health(work: Work) -> Work | Halt:
+    """Halt unless all objects are ready."""
+    rules = readiness_of(work).rules
+    found = {ref: _observed(work.on.watch, ref) for ref in work.entries}
+    for ref in work.entries:
+        if own := rules_for(ref, rules):
+            found[ref] = await _by_rules(work.on.place.client, ref, own)
+    summary = summarise(found)
+    if summary.state is State.READY:
+        return work
+    if _is_overdue(work):
+        message = f"not ready within {readiness_of(work).timeout_seconds} s: {summary.message}"
+        return unhealthy(work, summary.reason, message, Actor.OPERATOR)
+    return unhealthy(work, summary.reason, summary.message, Actor.NOBODY)
+
+
+def _observed(watch: ClusterWatch, ref: ObjectRef) -> Readiness:
+    """Return the readiness of an object as the watch has it; it may be late for an object that was just applied."""
+    state = watch.state(ref)
+    if state is not None:
+        return state.readiness
+    if watch.is_known(ref):
+        return progressing("NotObserved", "the watch has not reported it yet, or it was deleted")
+    return unknown("NotObserved", watch.problem or "its kind is not listed yet")
+
+
+def rules_for(ref: ObjectRef, rules: Iterable[ReadinessRule]) -> Rules | None:
+    """Return the rules of a Module for one object, or None if it has none."""
+    own = [each for each in rules if (each.group, each.kind) == (ref.group, ref.kind) and each.name in ("", ref.name)]
+    return Rules(tuple(Rule(each.path, each.operator, each.value) for each in own)) if own else None
+
+
+async def _by_rules(client: Client, ref: ObjectRef, rules: Rules) -> Readiness:
+    resource = await client.discovery.find(ref.group, ref.kind)
+    try:
+        return compute_readiness(await client.get(resource, ref.name, ref.namespace), rules)
+    except GovernorError as error:
+        if error.kind is not Kind.NOT_FOUND:
+            raise
+        return unknown("NotFound", "it was deleted after it was applied")
+
+
+def _is_overdue(work: Work) -> bool:
+    applied = work.status.last_applied
+    if applied is None:
+        return False
+    age = work.on.place.clock.now() - datetime.datetime.fromisoformat(applied.time)
+    return age.total_seconds() > readiness_of(work).timeout_seconds

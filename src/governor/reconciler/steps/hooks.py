@@ -1,0 +1,112 @@
+"""Runs the hooks of a change before and after its objects are applied, and completes the change."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from governor.domain.conditions import Actor
+from governor.errors import GovernorError
+from governor.kube.controller.conditions import format_time
+from governor.reconciler.hooks.run import HookContext, HookFailed, HookResult, HooksWaiting, run_hooks
+from governor.reconciler.kinds.module_instance import Applied, HookRecord
+from governor.reconciler.release.objects import hook_objects, objects_client
+from governor.reconciler.release.record import Record
+from governor.reconciler.release.reference import reference_text
+from governor.reconciler.render.request import Hook
+from governor.reconciler.steps.rendering import records_of
+from governor.reconciler.steps.step import TRANSIENT, Halt, Work, failing, readiness_of, waiting
+
+MAX_HISTORY: Final = 10
+DELETE_EVENTS: Final = frozenset({"pre-delete", "post-delete"})
+
+
+async def write_record(work: Work) -> Work | Halt:
+    """Store what the chart has generated, and its delete hooks, before anything of them is used."""
+    if work.is_settled or work.rendered is None:
+        return work
+    hooks = tuple(each for each in work.rendered.hooks if DELETE_EVENTS & set(each.events))
+    record = Record(work.rendered.recording, hooks)
+    try:
+        stored = await records_of(work).write(work.record, record)
+    except GovernorError as error:
+        return failing(work, "NotRecorded", error, Actor.NOBODY if error.kind in TRANSIENT else Actor.OPERATOR)
+    return msgspec.structs.replace(work, record=stored)
+
+
+async def run_before(work: Work) -> Work | Halt:
+    """Run the hooks of a change that come before its objects."""
+    attempt = work.status.attempt
+    if attempt is None or attempt.is_applied:
+        return work
+    return await _run_change(work, f"pre-{attempt.operation}")
+
+
+async def run_after(work: Work) -> Work | Halt:
+    """Run the hooks of a change that come after its objects, and complete it."""
+    attempt = work.status.attempt
+    if attempt is None:
+        return work
+    result = await _run_change(work, f"post-{attempt.operation}")
+    return completed(result) if isinstance(result, Work) else result
+
+
+async def _run_change(work: Work, event: str) -> Work | Halt:
+    hooks = work.rendered.hooks if work.rendered else ()
+    if not any(event in each.events for each in hooks):
+        return work
+    attempt = work.status.attempt
+    assert attempt is not None  # noqa: S101 - a change is under way
+    return await run_event(work, hooks, event, reference_text(attempt))
+
+
+async def run_event(work: Work, hooks: Sequence[Hook], event: str, reference: str) -> Work | Halt:
+    """Run the hooks of one event as far as possible."""
+    status, place = work.status, work.on.place
+
+    saved = status.hooks
+
+    async def save(records: tuple[HookRecord, ...]) -> None:
+        nonlocal saved
+        await work.save(msgspec.structs.replace(status, hooks=records))
+        saved = records
+
+    context = HookContext(
+        objects=hook_objects(place, work.instance),
+        client=objects_client(place, work.instance.spec),
+        namespace=work.instance.spec.namespace,
+        clock=place.clock,
+        reference=reference,
+        timeout_s=readiness_of(work).timeout_seconds,
+        save=save,
+    )
+    try:
+        return _result(work, await run_hooks(context, hooks, event, status.hooks))
+    except GovernorError as error:
+        work = _with_records(work, saved)
+        return failing(work, "HookFailed", error, Actor.NOBODY if error.kind in TRANSIENT else Actor.OPERATOR)
+
+
+def _result(work: Work, result: HookResult) -> Work | Halt:
+    work = _with_records(work, result.records)
+    if isinstance(result, HooksWaiting):
+        return waiting(work, "HookRunning", result.message)
+    if isinstance(result, HookFailed):
+        return failing(work, "HookFailed", result.message, Actor.OPERATOR)
+    return work
+
+
+def _with_records(work: Work, records: tuple[HookRecord, ...]) -> Work:
+    return msgspec.structs.replace(work, status=msgspec.structs.replace(work.status, hooks=records))
+
+
+def completed(work: Work) -> Work:
+    """Return the work with its change completed: it is what was applied last, and the one before is history."""
+    status, attempt = work.status, work.status.attempt
+    assert attempt is not None  # noqa: S101 - a change is under way
+    time = format_time(work.on.place.clock.now())
+    applied = Applied(attempt.version, attempt.chart_digest, attempt.values_digest, time)
+    before = (status.last_applied,) if status.last_applied else ()
+    history = (*before, *status.history)[:MAX_HISTORY]
+    changed = msgspec.structs.replace(status, last_applied=applied, history=history, attempt=None)
+    return msgspec.structs.replace(work, status=changed)

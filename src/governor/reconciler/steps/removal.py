@@ -1,0 +1,213 @@
+"""Removes a module from its cluster: hooks, then its objects, in reverse order; nothing of ours stays behind.
+
+Custom resources that others have made of the module's kinds stop the removal before the operator that serves them is
+gone. What is removed is listed in the inventory, so that neither the chart nor the Module is needed.
+"""
+
+import datetime
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from governor.domain.conditions import Actor
+from governor.errors import GovernorError
+from governor.kube.applyset import DriftMode, PruneOutcome, PruneReport
+from governor.kube.applyset.inventory import CLAIM_LOST
+from governor.kube.applyset.results import SETTLED
+from governor.kube.objects import ObjectRef
+from governor.kube.reflector import Unreadable
+from governor.reconciler.kinds.cluster import Cluster
+from governor.reconciler.kinds.installation import DeletionPolicy
+from governor.reconciler.kinds.module import CustomResources
+from governor.reconciler.kinds.state import Problem
+from governor.reconciler.release.home import remove_home
+from governor.reconciler.release.objects import hook_objects, module_objects, objects_client, owner_of
+from governor.reconciler.steps import step
+from governor.reconciler.steps.apply import foreign_claim, is_inherited
+from governor.reconciler.steps.custom_resources import definitions_in, delete_resources, foreign_resources
+from governor.reconciler.steps.dependencies import dependents
+from governor.reconciler.steps.hooks import run_event
+from governor.reconciler.steps.manifests import NAMESPACE, namespace_manifest, namespace_owner
+from governor.reconciler.steps.rendering import records_of
+from governor.reconciler.steps.step import (
+    TRANSIENT,
+    Halt,
+    Halted,
+    Paused,
+    Retry,
+    Step,
+    Work,
+    failing,
+    run,
+    waiting,
+)
+from governor.values.printing import listed
+
+MAX_NAMED: Final = 10
+HELD_S: Final = 30.0
+"""How long a namespace with objects of others is looked at again: some of them are only being deleted."""
+
+
+async def remove(work: Work) -> Work | Halt:
+    """Remove the module as far as possible; the work is returned if nothing is left to do."""
+    if is_orphaned(work):
+        return await _orphan(work)
+    if work.target is None:
+        return step.Unreachable()
+    if foreign_claim(work) is not None:
+        return work  # another hub manages it
+    try:
+        return await run(STEPS, work)
+    except GovernorError as error:
+        actor = Actor.NOBODY if error.kind in TRANSIENT else Actor.OPERATOR
+        return failing(work, "Claimed" if error.code == CLAIM_LOST else "NotRemoved", error, actor)
+
+
+def is_orphaned(work: Work) -> bool:
+    """Return whether the objects stay: by policy, by the opt-out, or because their Cluster is deleted."""
+    chosen = work.instance.spec.deletion_policy, work.instance.metadata.annotations.deletion_policy
+    return _is_cluster_deleted(work) or DeletionPolicy.ORPHAN in chosen
+
+
+def _is_cluster_deleted(work: Work) -> bool:
+    cluster = work.cluster.last if isinstance(work.cluster, Unreadable) else work.cluster
+    return work.cluster is None or (cluster is not None and bool(cluster.metadata.deletion_timestamp))
+
+
+async def _orphan(work: Work) -> Work | Halt:
+    """Forget the objects. In a Cluster that is deleted or does not answer, their inventory stays, too."""
+    if _is_cluster_deleted(work) or work.target is None or foreign_claim(work) is not None:
+        return work
+    place = work.on.place
+    await hook_objects(place, work.instance).orphan()
+    await module_objects(place, work.instance).orphan()
+    await records_of(work).delete()
+    return work
+
+
+async def check_pause(work: Work) -> Work | Halt:
+    """Halt while the Cluster is paused."""
+    return Paused() if isinstance(work.cluster, Cluster) and work.cluster.spec.paused else work
+
+
+async def check_dependents(work: Work) -> Work | Halt:
+    """Halt until no module on the cluster depends on this one."""
+    found = dependents(work.instance, work.others)
+    if not found:
+        return work
+    return waiting(work, "DependentsExist", f"waiting until {listed(found)} are removed, which depend on this module")
+
+
+async def read_inventory(work: Work) -> Work | Halt:
+    """Read what must be removed, from the cluster itself."""
+    entries = await module_objects(work.on.place, work.instance).inventory()
+    record = await records_of(work).read()
+    return msgspec.structs.replace(work, entries=entries, record=record)
+
+
+async def check_custom_resources(work: Work) -> Work | Halt:
+    """Halt if others have made resources of the kinds that this module defines, unless the policy says otherwise."""
+    spec = work.instance.spec
+    if spec.custom_resources is CustomResources.ORPHAN or not definitions_in(work.entries):
+        return work
+    client = objects_client(work.on.place, spec)
+    found = await foreign_resources(client, work.entries, spec.module)
+    if not found:
+        return work
+    named = listed([str(each.ref) for each in found])
+    if spec.custom_resources is CustomResources.CASCADE:
+        await delete_resources(client, found)
+        return waiting(work, "DeletingCustomResources", f"waiting until {named} are deleted")
+    message = f"{named} exist of kinds that the module defines: delete them, or set customResources of a new version"
+    return Halted(Problem("CustomResourcesExist", message, Actor.USER), retry=Retry.RECHECK, work=work)
+
+
+async def run_before_deletion(work: Work) -> Work | Halt:
+    """Run the stored hooks that come before the deletion."""
+    return await _run_hooks(work, "pre-delete")
+
+
+async def run_after_deletion(work: Work) -> Work | Halt:
+    """Run the stored hooks that come after the deletion."""
+    return await _run_hooks(work, "post-delete")
+
+
+async def _run_hooks(work: Work, event: str) -> Work | Halt:
+    hooks = work.record.record.hooks
+    if not any(event in each.events for each in hooks):
+        return work
+    return await run_event(work, hooks, event, f"delete/{work.instance.metadata.uid}")
+
+
+async def delete_objects(work: Work) -> Work | Halt:
+    """Delete everything but the namespace, which hooks may still need; kept definitions stay."""
+    spec, place = work.instance.spec, work.on.place
+    owner = await namespace_owner(place.client, spec.namespace)
+    inherited = is_inherited(work, owner.id)
+    is_ours = owner.exists and (owner.id == owner_of(spec.module, place.namespace).id or inherited)
+    remaining = [namespace_manifest(spec.namespace)] if is_ours and not spec.service_account_name else []
+    if not work.entries and not inherited:
+        return work
+    objects = module_objects(place, work.instance, inherited=frozenset({owner.id} if inherited else ()))
+    report = await objects.converge(remaining, drift=DriftMode.OFF, kept=_kept(work), allow_empty=True)
+    return _halted(work, report.prune) or work
+
+
+def _kept(work: Work) -> frozenset[ObjectRef]:
+    is_kept = work.instance.spec.custom_resources is CustomResources.ORPHAN
+    return frozenset(definitions_in(work.entries) if is_kept else ())
+
+
+async def delete_hooks(work: Work) -> Work | Halt:
+    """Delete what hooks have left."""
+    return _halted(work, await hook_objects(work.on.place, work.instance).delete_all()) or work
+
+
+async def finish(work: Work) -> Work | Halt:
+    """Delete the namespace, the inventory and the record. A namespace with objects of others stays."""
+    objects, place = module_objects(work.on.place, work.instance), work.on.place
+    if kept := _kept(work):
+        report = (await objects.converge((), drift=DriftMode.OFF, kept=kept, allow_empty=True)).prune
+    else:
+        report = await objects.delete_all()
+    if halted := _halted(work, report, is_last=True):
+        return halted
+    if kept or not report.complete:
+        await objects.orphan()
+    await records_of(work).delete()
+    if place.is_remote:
+        await remove_home(place.client, place.namespace)
+    return work
+
+
+def _halted(work: Work, report: PruneReport, *, is_last: bool = False) -> Halt | None:
+    """Return why the removal cannot proceed yet, or None."""
+    left = [each for each in report.results if each.outcome not in SETTLED]
+    held = [each for each in left if each.outcome is PruneOutcome.HELD and (each.ref.group, each.ref.kind) == NAMESPACE]
+    if held and len(held) == len(left) and (not is_last or _is_held_for_long(work)):
+        return None
+    if not left:
+        return None
+    texts = [f"{each.ref}: {each.outcome}: {each.reason}" for each in left if each.outcome is not PruneOutcome.SKIPPED]
+    text = "; ".join(texts[:MAX_NAMED]) or "objects that must be removed first still exist"
+    is_refused = any(each.outcome is PruneOutcome.REFUSED for each in left)
+    return failing(work, "NotRemoved", text, Actor.USER) if is_refused else waiting(work, "Removing", text)
+
+
+def _is_held_for_long(work: Work) -> bool:
+    requested = datetime.datetime.fromisoformat(work.instance.metadata.deletion_timestamp)
+    return (work.on.place.clock.now() - requested).total_seconds() > HELD_S
+
+
+STEPS: Final[Sequence[Step]] = (
+    check_pause,
+    check_dependents,
+    read_inventory,
+    check_custom_resources,
+    run_before_deletion,
+    delete_objects,
+    run_after_deletion,
+    delete_hooks,
+    finish,
+)
