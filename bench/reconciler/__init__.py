@@ -1,1 +1,4 @@
-"""Benchmarks of the reconciler: rendering a thousand releases of one small chart."""
+"""Benchmarks of the reconciler: a thousand modules on a real API server, and rendering alone (``renderers``).
+
+The chart of the modules is in ``seven-objects``. Excluded: the Kubernetes library alone (``bench.kube``).
+"""
