@@ -11,8 +11,9 @@ SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-se
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-kubernetes test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
-	bench-render bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers \
-	cluster-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers render-servers node-servers
+	bench-render bench-reconciler bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers \
+	cluster-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers render-servers reconciler-bench-servers \
+	image-servers node-servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,12 +52,15 @@ bench-proxy: proxy-servers ## Measure the runtime proxy (PEERS="NAME=SOCKET,PID 
 	$(PYTHON_VENV) -m bench.proxy $(PEERS)
 
 bench-render: render-servers ## Compare the linked renderer of charts with `helm template`
-	$(PYTHON_VENV) -m bench.reconciler
+	$(PYTHON_VENV) -m bench.reconciler.renderers
 
-bench-image: environment ## Measure the size and the start of the container image; needs root
+bench-reconciler: reconciler-bench-servers ## Measure the reconciler with a thousand modules (PEER=KUBECONFIG measures another controller)
+	$(PYTHON_VENV) -m bench.reconciler $(if $(PEER),--peer=$(PEER)) $(OPTIONS)
+
+bench-image: image-servers ## Measure the size and the start of the container image; needs root
 	$(PYTHON_VENV) -m bench.image
 
-image: environment ## Make the container image as an OCI archive (OUTPUT=build/governor.tar)
+image: image-servers ## Make the container image as an OCI archive (OUTPUT=build/governor.tar)
 	@$(PYTHON_VENV) -m deploy.image.assemble --output=$(or $(OUTPUT),build/governor.tar)
 
 manifests: environment ## Render a chart for kubectl apply (CHART=governor-agent NAMESPACE=runtime-governor VALUES=values.yaml)
@@ -92,7 +96,7 @@ demo-servers:
 	@tools/bootstrap $(DEMO_SERVERS)
 
 cluster-demo-servers:
-	@tools/bootstrap $(NODE_SERVERS) daprd daprd-1.16 dapr-services redis
+	@tools/bootstrap $(NODE_SERVERS) daprd daprd-1.16 dapr-services redis renderer
 
 kubernetes-bench-servers:
 	@tools/bootstrap $(NODE_SERVERS) daprd dapr-services redis
@@ -103,8 +107,14 @@ kube-bench-servers:
 proxy-servers:
 	@tools/bootstrap $(PROXY_SERVERS)
 
+image-servers:
+	@tools/bootstrap renderer
+
 render-servers:
 	@tools/bootstrap helm renderer
+
+reconciler-bench-servers:
+	@tools/bootstrap $(KUBE_SERVERS) helm renderer
 
 node-servers:
 	@tools/bootstrap $(NODE_SERVERS)

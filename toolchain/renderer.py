@@ -19,6 +19,8 @@ _MODULE = "helm.sh/helm/v3"
 _SOURCE = REPOSITORY / "toolchain" / "go" / "renderer"
 _ENGINE = "pkg/engine/engine.go"
 _PROGRAM = "governor-renderer"
+_REPLACEMENT = f"{_MODULE}=../helm"
+"""Relative: the program's build information contains it."""
 _MINOR = "32"
 """Minor version of Kubernetes whose API versions this version of Helm assumes by default."""
 _STAMPS = (
@@ -77,7 +79,7 @@ def _prepare(scratch: Path, steps: Steps) -> Build:
     source.mkdir()
     for file in _files():
         (source / file.name).write_bytes(file.read_bytes())
-    argv: Argv = [cache.provide(GO), "mod", "edit", f"-replace={_MODULE}={helm}"]
+    argv: Argv = [cache.provide(GO), "mod", "edit", f"-replace={_REPLACEMENT}"]
     steps.run("use the changed engine", argv, cwd=source, environment=golang.environment())
     return Build(source, ["."], _STAMPS, is_edited=True)
 
@@ -99,7 +101,7 @@ def _fetch(scratch: Path, steps: Steps) -> None:
 RENDERER = Recipe(
     *("renderer", HELM_VERSION, _PROGRAM, _build),
     inputs=(
-        *(*COMPILER_FLAGS, *(text for pair in (*_STAMPS, *_CHANGES) for text in pair)),
+        *(*COMPILER_FLAGS, _REPLACEMENT, *(text for pair in (*_STAMPS, *_CHANGES) for text in pair)),
         *(file.read_text(encoding="utf-8") for file in _files()),
     ),
     packages=("ca-certificates",),

@@ -9,23 +9,28 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from deploy.image.interpreter import inspect
-from deploy.image.layers import DATA, VENV, Product, environment, helm_layer, product_layer, python_layer
+from deploy.image.layers import DATA, VENV, Product, environment, product_layer, program_layer, python_layer
 from toolchain import cache
 from toolchain.errors import TestbedError
+from toolchain.helm import HELM
 from toolchain.oci import LOCAL, Image, write_archive
+from toolchain.renderer import RENDERER
 from toolchain.repository import VENV_PYTHON
 from toolchain.steps import Steps
 
-_LABEL = "org.opencontainers.image"
+PROGRAMS: Final = (HELM, RENDERER)
+"""Programs of the toolchain, one layer each."""
+_LABEL: Final = "org.opencontainers.image"
 
 
 @contextmanager
 def governor_image(steps: Steps, python: Path = VENV_PYTHON, revision: str = "") -> Iterator[Image]:
     """Yield the governor's image; its product layer is deleted at the end."""
     interpreter = inspect(python)
-    large = (python_layer(interpreter), helm_layer())
+    large = (python_layer(interpreter), *map(program_layer, PROGRAMS))
     with tempfile.TemporaryDirectory(prefix="governor-image-") as scratch:
         product = product_layer(interpreter, Path(scratch), steps)
         yield Image(

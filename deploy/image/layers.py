@@ -1,7 +1,7 @@
-"""The layers of images of Python programs: Python with the locked packages, Helm, and the product.
+"""The layers of images of Python programs: Python with the locked packages, programs of the toolchain, and the product.
 
-The first two are large and change rarely; they are kept in the per-user cache, keyed by all their inputs. The product
-layer is small and built each time.
+All but the last are large and change rarely; they are kept in the per-user cache, keyed by all their inputs. The
+product layer is small and built each time.
 """
 
 import hashlib
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from deploy.image.interpreter import PREFIX, Interpreter, is_own, put, strip_paths
-from toolchain import cache, debian, elf, oci, uv
+from toolchain import cache, debian, elf, golang, oci, uv
 from toolchain.errors import TestbedError
-from toolchain.helm import HELM
 from toolchain.oci import NONROOT, Directory, File, Layer, Link, Node, read_layer, tree_of, write_layer
 from toolchain.recipe import Recipe
 from toolchain.repository import REPOSITORY, VENV_PYTHON
@@ -83,14 +82,17 @@ def python_layer(interpreter: Interpreter) -> Layer:
     return read_layer("python", cache.ensure(recipe))
 
 
-def helm_layer() -> Layer:
-    """Return the layer with Helm."""
-    helm = cache.provide(HELM)
+def program_layer(recipe: Recipe) -> Layer:
+    """Return the layer with a static program of the toolchain, which is built first if it is missing."""
+    with golang.caches_in_use():
+        program = cache.provide(recipe)
 
     def build(result: Path, _: Steps) -> None:
-        write_layer("helm", {f"{PREFIX[1:]}/bin/helm": File(helm, executable=True)}, result / _LAYER)
+        tree = {f"{PREFIX[1:]}/bin/{program.name}": File(program, executable=True)}
+        write_layer(recipe.name, tree, result / _LAYER)
 
-    return read_layer("helm", cache.ensure(Recipe("image-helm", HELM.version, _LAYER, build, inputs=HELM.inputs)))
+    layer = Recipe(f"image-{recipe.name}", recipe.version, _LAYER, build, inputs=recipe.inputs)
+    return read_layer(recipe.name, cache.ensure(layer))
 
 
 @dataclass(frozen=True)

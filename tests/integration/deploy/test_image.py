@@ -41,6 +41,24 @@ for name in (*product, *extensions, *standard):
         failures[name] = repr(error)
 print(json.dumps([len(product), len(extensions), len(standard), failures]))
 """
+RENDER_A_CHART = """
+import asyncio, json, pathlib
+import governor
+from governor.reconciler.render.installed import installed_renderer
+from governor.reconciler.render.pool import RenderPool
+from governor.reconciler.render.request import Layer, Request
+from governor.values.secret import Secret
+
+async def main():
+    chart = pathlib.Path(governor.__file__).parent / "charts" / "governor-reconciler"
+    values = Layer(Secret("image: {repository: example.com/governor}"))
+    async with installed_renderer() as renderer:
+        rendered = await renderer.render(Request(chart, "sha256:0", "one", "apps", (values,)))
+    kinds = sorted({each.object["kind"] for each in rendered.objects})
+    print(json.dumps([isinstance(renderer, RenderPool), kinds]))
+
+asyncio.run(main())
+"""
 RESTRICTIONS = """
 import json, os, pwd, socket, ssl, sys
 import governor.cli.main as program
@@ -81,6 +99,15 @@ async def test_the_image_has_the_name_of_its_version(containers: PrivateContaine
 async def test_the_governor_and_helm_run(containers: PrivateContainerd, governor: str) -> None:
     assert await containers.run(governor, GOVERNOR, "--version") == f"governor, version {__version__}\n"
     assert f'Version:"v{HELM.version.partition(".post")[0]}"' in await containers.run(governor, "helm", "version")
+
+
+async def test_the_reconciler_renders_charts_with_the_linked_renderer(
+    containers: PrivateContainerd, governor: str
+) -> None:
+    is_linked, kinds = json.loads(await containers.run(governor, PYTHON, "-c", RENDER_A_CHART))
+
+    assert is_linked
+    assert {"ClusterRole", "Deployment", "ServiceAccount"} <= set(kinds)
 
 
 async def test_without_arguments_the_governor_shows_its_commands(containers: PrivateContainerd, governor: str) -> None:

@@ -13,9 +13,10 @@ from typing import IO, Any
 
 import pytest
 
-from deploy.image.assemble import _labels, main
+from deploy.image.assemble import PROGRAMS, _labels, main
 from deploy.image.interpreter import inspect
-from deploy.image.layers import Product, helm_layer, python_layer
+from deploy.image.layers import Product, program_layer, python_layer
+from governor.reconciler.render import frames
 from tests.integration.deploy.assembly import REVISION, assemble
 from tests.integration.working_copy import copy_repository
 from toolchain import cache
@@ -117,13 +118,14 @@ def test_only_directories_are_in_two_layers(archive: Archive) -> None:
 
 
 def test_the_product_is_a_small_last_layer(archive: Archive) -> None:
-    python, helm, product = members_of(archive.file)
+    python, helm, renderer, product = members_of(archive.file)
 
     assert {PurePosixPath(member.name).parts[0] for member in product} == {"opt", "var"}
     assert any(member.name.endswith("/governor/cli/main.py") for member in product)
     assert any(member.name.endswith("/governor/charts/governor-agent/Chart.yaml") for member in product)
     assert not any("/site-packages/governor" in member.name for member in python)
     assert [member.name for member in helm if member.isfile()] == ["usr/bin/helm"]
+    assert [member.name for member in renderer if member.isfile()] == ["usr/bin/governor-renderer"]
     assert sum(member.size for member in product) * 10 < sum(member.size for member in python)
 
 
@@ -134,13 +136,14 @@ def test_only_the_intended_commands_are_executable(archive: Archive) -> None:
     assert commands == {
         "opt/venv/bin/governor",
         "opt/venv/bin/python3",
+        "usr/bin/governor-renderer",
         "usr/bin/helm",
         f"usr/bin/{inspect(VENV_PYTHON).name}",
     }
 
 
 def test_every_module_is_compiled_and_installer_records_are_removed(archive: Archive) -> None:
-    python, _, product = members_of(archive.file)
+    python, *_, product = members_of(archive.file)
     names = {member.name for member in (*python, *product)}
     sources = {PurePosixPath(name) for name in names if name.endswith(".py")}
     tag = sys.implementation.cache_tag
@@ -195,7 +198,8 @@ def test_the_containerfiles_build_stage_works(tmp_path: Path) -> None:
         for name in line.split():
             (copy / name).rename(source / name)
     command = re.findall(r"^RUN (tools/.+)$", stage, re.MULTILINE)[0].replace("/image", str(tmp_path / "root"), 1)
-    kept = {name: value for name, value in os.environ.items() if name.endswith(("_proxy", "_PROXY", "PIP_CERT"))}
+    network = ("_proxy", "_PROXY", "PIP_CERT", "SSL_CERT_FILE")
+    kept = {name: value for name, value in os.environ.items() if name.endswith(network)}
     environment = {**kept, "HOME": str(tmp_path), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     result = subprocess.run(
         ["sh", "-c", command], cwd=source, env=environment, capture_output=True, text=True, check=False
@@ -203,6 +207,7 @@ def test_the_containerfiles_build_stage_works(tmp_path: Path) -> None:
 
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "root" / "opt/venv/bin/governor").exists()
+    assert (tmp_path / "root" / "usr/bin/governor-renderer").exists()
 
 
 @pytest.mark.parametrize("command", [[], ["--output", "x", "--root", "y"]], ids=["neither", "both"])
@@ -241,17 +246,19 @@ def test_a_root_file_system_of_any_python_is_that_of_the_layers_and_runs(
     root = tmp_path / "root"
     assemble("--python", python, "--root", root)
 
-    layers = (python_layer(inspect(python)), helm_layer())
+    layers = (python_layer(inspect(python)), *map(program_layer, PROGRAMS))
     product = [member.name for member in members_of(archive.file)[-1]]
     expected = {without_version(name) for name in (*product, *(name for layer in layers for name in names_in(layer)))}
     assert {without_version(str(path.relative_to(root))) for path in root.rglob("*")} == expected
 
-    def printed(*command: str) -> str:
-        return subprocess.run(["chroot", root, *command], capture_output=True, text=True, check=True).stdout
+    def output(*command: str) -> bytes:
+        return subprocess.run(["chroot", root, *command], input=b"", capture_output=True, check=True).stdout
 
-    assert printed("/opt/venv/bin/governor", "--version") == f"governor, version {archive.name.rpartition(':')[2]}\n"
+    version = archive.name.rpartition(":")[2]
+    assert output("/opt/venv/bin/governor", "--version").decode() == f"governor, version {version}\n"
     check = "import sys, governor.server.main, governor.agent.main, ssl, sqlite3, uvloop; print(sys.version)"
-    assert printed("/opt/venv/bin/python3", "-c", check).strip() == inspect(python).build
+    assert output("/opt/venv/bin/python3", "-c", check).decode().strip() == inspect(python).build
+    frames.check_ready(output("/usr/bin/governor-renderer")[frames.HEAD_BYTES :])
 
 
 def names_in(layer: Layer) -> list[str]:
