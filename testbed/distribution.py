@@ -21,6 +21,8 @@ _ALONE = (
 """Each test here starts servers of its own, or uses one that the process starts once."""
 _CONTAINERD = re.compile(r"tests/integration/runtimeproxy/.*\[(containerd(?:-2)?)\b")
 """Tests that share a containerd, whose recipe is their first parameter."""
+_CONTROL_PLANES = ("tests/contract/agent/platform/", "tests/contract/agent/installation/")
+"""Contract tests that share a control plane with controllers."""
 _OTHER_SERVERS = (
     "tests/contract/kube/test_controllers.py",
     "tests/contract/kube/test_outages.py",
@@ -30,12 +32,14 @@ _OTHER_SERVERS = (
 
 
 def group_of(nodeid: str) -> str:
-    """Return a test's group: the one cluster, image or API server, a shared containerd, its file or itself."""
+    """Return a test's group: the one cluster, image or API server, a shared server, its file or itself."""
     file = nodeid.partition("::")[0]
     if file.startswith("tests/e2e/cluster/"):
         return CLUSTER
     if file.startswith("tests/integration/deploy/"):
         return IMAGE
+    if shared := next((each for each in _CONTROL_PLANES if file.startswith(each)), ""):
+        return shared
     if file.startswith("tests/contract/"):
         return file if file in _OTHER_SERVERS else API_SERVER
     if found := _CONTAINERD.match(nodeid):

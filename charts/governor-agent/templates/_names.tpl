@@ -30,6 +30,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 governor-settings.{{ include "governor-agent.name" . }}
 {{- end }}
 
+{{- /* Observers write no Lease, so several would all work. */}}
+{{- define "governor-agent.replicas" -}}
+{{ if .Values.observe.enabled }}{{ min 1 .Values.replicas }}{{ else }}{{ .Values.replicas }}{{ end }}
+{{- end }}
+
 {{- define "governor-agent.token-secret" -}}
 {{- if .Values.joinToken.value }}{{ include "governor-agent.name" . }}-join{{ else }}{{ .Values.joinToken.existingSecret }}{{ end -}}
 {{- end }}

@@ -105,3 +105,32 @@
   resourceNames: [kube-system]
   verbs: [get]
 {{- end }}
+
+{{- define "governor-agent.rules.observed" -}}
+- # the Dapr resources that others applied
+  apiGroups: [dapr.io]
+  resources: [components, configurations, httpendpoints, mcpservers, resiliencies, subscriptions, workflowaccesspolicies]
+  verbs: [list, watch]
+- # the sidecars
+  apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+- # the last errors of a sidecar that exits
+  apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- if ne .Values.sidecarAccess "direct" }}
+- # sidecars that cannot be reached by pod IP
+  apiGroups: [""]
+  resources: [pods/proxy]
+  verbs: [get]
+{{- end }}
+- # the workloads of the sidecars
+  apiGroups: [apps]
+  resources: [daemonsets, deployments, replicasets, statefulsets]
+  verbs: [list, watch]
+- # the same
+  apiGroups: [batch]
+  resources: [cronjobs, jobs]
+  verbs: [list, watch]
+{{- end }}

@@ -60,7 +60,7 @@ class Chart:
         """Return the content of a YAML or JSON file of the chart."""
         return yaml.safe_load((self.path / file).read_text())
 
-    @functools.cache  # noqa: B019 - there are two charts
+    @functools.cache  # noqa: B019 - there are three charts
     def render(self, helm: Helm, *values: str, namespace: str = "fleet") -> str:
         """Return the manifests of a release with the chart's name."""
         return helm.output("template", self.name, str(self.path), f"--namespace={namespace}", *self.settings(*values))
@@ -76,6 +76,7 @@ class Chart:
 
 AGENT = Chart("governor-agent", "namespaces={orders,payments}")
 SERVER = Chart("governor-server")
+RECONCILER = Chart("governor-reconciler")
 
 
 def manifests(rendered: str) -> list[Manifest]:

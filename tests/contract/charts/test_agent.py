@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from governor.agent.platforms.kubernetes.permissions import OBSERVED
 from governor.agent.settings import Settings
 from governor.process.settings import load
 from testbed.kube.control_plane import ControlPlane
@@ -34,7 +35,8 @@ def test_the_agent_accepts_its_settings(helm: Helm, tmp_path: Path, case: str) -
 
     assert (taken.platform, taken.namespaces) == ("kubernetes", ("orders", "payments"))
     assert (taken.state_namespace, taken.agent_name) == ("fleet", AGENT.name)
-    assert taken.leader_election == (case != "other-places"), "one replica needs no Lease"
+    assert taken.leader_election == (case not in ("other-places", "observing")), "one replica needs no Lease"
+    assert (taken.observe, taken.output) == ((True, "json") if case == "observing" else (False, "table"))
     assert (taken.join_token is not None) == case.startswith("joining")
     assert taken.adopted_managers == (("helm", "kubectl") if case == "other-places" else ())
 
@@ -58,6 +60,22 @@ def test_only_with_preflight_the_agent_may_create_jobs(helm: Helm) -> None:
     rendered = {value: AGENT.render(helm, f"preflight={value}") for value in ("true", "false")}
     assert [value for value, text in rendered.items() if "resources: [jobs]" in text] == ["true"]
     assert [value for value, text in rendered.items() if "networkpolicies" in text] == ["true"]
+
+
+def test_an_agent_that_observes_may_only_read_in_its_namespaces_and_has_no_state(helm: Helm) -> None:
+    rendered = manifests(AGENT.render(helm, "observe.enabled=true"))
+
+    roles = {each["metadata"]["namespace"]: each["rules"] for each in rendered if each["kind"] == "Role"}
+    rules = [{"apiGroups": [each.group], "resources": [*each.resources], "verbs": [*each.verbs]} for each in OBSERVED]
+    assert roles == {"orders": rules, "payments": rules}
+    kinds = {each["kind"] for each in rendered}
+    assert kinds == {"ConfigMap", "Deployment", "Role", "RoleBinding", "ServiceAccount"}
+
+
+@pytest.mark.parametrize(("replicas", "pods"), [(0, 0), (1, 1), (2, 1)])
+def test_an_agent_that_observes_has_at_most_one_pod(helm: Helm, replicas: int, pods: int) -> None:
+    rendered = AGENT.render(helm, "observe.enabled=true", f"replicas={replicas}")
+    assert kind(rendered, "Deployment")["spec"]["replicas"] == pods
 
 
 class Releases:

@@ -11,7 +11,7 @@ import pytest
 
 from governor import __version__
 from testbed.kube.control_plane import ControlPlane
-from tests.contract.charts.bed import AGENT, SERVER, Chart, Helm, manifests
+from tests.contract.charts.bed import AGENT, RECONCILER, SERVER, Chart, Helm, manifests
 
 RESTRICTED = (
     "networkPolicy.enabled=true",
@@ -66,6 +66,21 @@ CASES: dict[Chart, dict[str, tuple[str, ...]]] = {
             "prometheusAnnotations=false",
         ),
         "restricted": RESTRICTED,
+        "observing": ("observe.enabled=true", "observe.output=json"),
+    },
+    RECONCILER: {
+        "default": (),
+        "without-cluster-role": ("clusterRole=",),
+        "other-places": (
+            "image.tag=1.2.3",
+            "image.pullSecrets={registry}",
+            "replicas=2",
+            "localCluster=false",
+            "unknownAfter=60",
+            "prometheusAnnotations=false",
+            "resources.limits.memory=1Gi",
+            "logLevel=debug",
+        ),
     },
 }
 REJECTED: dict[Chart, tuple[dict[str, str], ...]] = {
@@ -106,6 +121,7 @@ REJECTED: dict[Chart, tuple[dict[str, str], ...]] = {
             "proxy.url=https://proxy.example.com": "proxy.url: Does not match pattern",
             "networkPolicy.egressPorts={70000}": "networkPolicy.egressPorts.0: Must be less than or equal to 65535",
             "runtimeStatus.install=maybe": "runtimeStatus.install: Invalid type. Expected: boolean, given: string",
+            "observe.output=yaml": 'observe.output must be one of the following: "table", "json"',
         },
         {"proxy.url=http://me:password@proxy.example.com": "proxy.url: Does not match pattern"},
         {"namespaces=null": "namespaces is required"},
@@ -113,6 +129,19 @@ REJECTED: dict[Chart, tuple[dict[str, str], ...]] = {
         {"joinToken.value=rgj1.a,joinToken.existingSecret=b": "set either joinToken.value or joinToken.existingSecret"},
         {"ca.existingConfigMap=a,ca.existingSecret=b": "set either ca.existingConfigMap or ca.existingSecret"},
         {"proxy.url=http://a:1,proxy.existingSecret=b": "set either proxy.url or proxy.existingSecret"},
+        {"observe.enabled=true,joinToken.value=rgj1.a": "set either observe.enabled or joinToken"},
+    ),
+    RECONCILER: (
+        {
+            "replicaCount=2": "Additional property replicaCount is not allowed",
+            "replicas=9": "replicas: Must be less than or equal to 5",
+            "unknownAfter=0": "unknownAfter: Must be greater than 0",
+            "clusterRole=a/b": "clusterRole: Does not match pattern",
+            "localCluster=maybe": "localCluster: Invalid type. Expected: boolean, given: string",
+            "logLevel=loud": 'logLevel must be one of the following: "debug", "info", "warning", "error"',
+            "resources.limits.memory=much": "resources.limits.memory: Does not match pattern",
+        },
+        {"image.repository=": "image.repository is required: there is no public registry"},
     ),
 }
 """Values and the reasons for their rejection; a run reports all violations of the schema, but one failed template."""
@@ -189,7 +218,8 @@ def test_long_and_numeric_release_names_become_valid_names(helm: Helm, chart: Ch
     for release in ("7", "a-name-that-is-as-long-as-helm-lets-a-name-of-a-release-be"[:53]):
         rendered = helm.output("template", release, str(chart.path), "--namespace=8", *chart.settings())
         for manifest in manifests(rendered):
-            assert len(manifest["metadata"]["name"].removeprefix("8:").removeprefix("governor-settings.")) <= 52
+            name = manifest["metadata"]["name"].removeprefix("8:").removeprefix("governor-settings.")
+            assert len(name.removesuffix(":cluster-admin")) <= 52
             assert manifest["metadata"]["labels"]["app.kubernetes.io/instance"] == release
             assert isinstance(manifest["metadata"].get("namespace", ""), str)
 

@@ -12,7 +12,7 @@ from tools.manifests import main
 IMAGE = {"repository": "registry.example.com/governor"}
 
 
-@pytest.mark.parametrize("chart", ["governor-agent", "governor-server"])
+@pytest.mark.parametrize("chart", ["governor-agent", "governor-server", "governor-reconciler"])
 async def test_kubectl_applies_the_manifests_and_applies_them_again_without_a_change(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, chart: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,12 @@ from tests.e2e.cluster.platform_bed import OWNED, ClusterBed
 from toolchain.oci import LOCAL
 
 
+@pytest.fixture(autouse=True)
+def _short_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten how long an agent waits for the writes of the one before it, which has ended in each of these tests."""
+    monkeypatch.setattr("governor.kube.applyset.inventory.CLAIM_TTL_S", 0.5)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_bed(shared_cluster: SharedCluster) -> AsyncIterator[ClusterBed]:
     """The Deployments of all cases."""
