@@ -1,8 +1,8 @@
 """Asks the sidecars of a cluster, and reads why those that failed did so."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,9 @@ LOGS_AT_ONCE: Final = 8
 """Logs of sidecars that are read at once, each through the API server."""
 _POLL_S: Final = 0.2
 """How often it is checked whether a newer delivery has arrived."""
+
+
+_Read: TypeAlias = Callable[[Client, Pod], Awaitable[tuple[str, ...]]]
 
 
 class _Failed(NamedTuple):
@@ -71,11 +74,10 @@ class Probes:
             if pod.sidecar is not None and pod.sidecar.killed:
                 # Its log does not say who ended it.
                 return msgspec.structs.replace(now, errors=(self._last_exit(pod),))
-            is_running = pod.sidecar is not None and pod.sidecar.started is not None
-            found = await self._errors(now, known, previous=is_running)
+            found = await self._errors(now, known, sidecar_log.read_exit_errors)
             return msgspec.structs.replace(now, errors=found or (self._last_exit(pod),))
         if has_failed(now, before):
-            return msgspec.structs.replace(now, errors=await self._errors(now, known, previous=False))
+            return msgspec.structs.replace(now, errors=await self._errors(now, known, _read_present))
         return now
 
     async def _read(self, pods: Sequence[Pod], superseded: Superseded) -> dict[str, SidecarReading] | None:
@@ -93,17 +95,19 @@ class Probes:
         ended = pod.sidecar.last_exit if pod.sidecar else ""
         return self._redactor.redact(f"the sidecar of pod {pod.name} exited: {ended}")
 
-    async def _errors(
-        self, now: Probed, known: Mapping[_Failed, tuple[str, ...]], *, previous: bool
-    ) -> tuple[str, ...]:
+    async def _errors(self, now: Probed, known: Mapping[_Failed, tuple[str, ...]], read: _Read) -> tuple[str, ...]:
         """Return the errors in a log, which is read once for each failure of a sidecar."""
         failed = _failed(now)
         if failed not in known:
             async with self._log_slots:
-                self._logged[failed] = await sidecar_log.read_errors(self._client, now.pod, previous=previous)
+                self._logged[failed] = await read(self._client, now.pod)
         else:
             self._logged[failed] = known[failed]
         return tuple(map(self._redactor.redact, self._logged[failed]))
+
+
+async def _read_present(client: Client, pod: Pod) -> tuple[str, ...]:
+    return await sidecar_log.read_errors(client, pod, previous=False)
 
 
 def _failed(now: Probed) -> _Failed:

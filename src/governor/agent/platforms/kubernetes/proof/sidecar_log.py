@@ -29,6 +29,22 @@ class _Line(msgspec.Struct):
 
 async def read_errors(client: Client, pod: Pod, *, previous: bool) -> tuple[str, ...]:
     """Return the last errors of a sidecar, of the container before the present one if ``previous``; none if unknown."""
+    return errors_in(await _read(client, pod, previous=previous) or "")
+
+
+async def read_exit_errors(client: Client, pod: Pod) -> tuple[str, ...]:
+    """Return the last errors of a sidecar that has exited; none if unknown."""
+    is_running = pod.sidecar is not None and pod.sidecar.started is not None
+    log = await _read(client, pod, previous=is_running)
+    found = errors_in(log or "")
+    if found or log is None or is_running:
+        return found
+    # The container may have been started again since its pod was observed.
+    return await read_errors(client, pod, previous=True)
+
+
+async def _read(client: Client, pod: Pod, *, previous: bool) -> str | None:
+    """Return the end of a sidecar's log, or None if it cannot be read."""
     # A limit in bytes would cut the end, where the fatal line is.
     query = {"container": _CONTAINER, "tailLines": _LINES}
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
@@ -37,8 +53,8 @@ async def read_errors(client: Client, pod: Pod, *, previous: bool) -> tuple[str,
     except GovernorError as error:
         # A log that is gone, or that the agent may not read, must not hide that the sidecar failed.
         _log.info("cannot read the log of a sidecar", pod=pod.name, error=str(error))
-        return ()
-    return errors_in(text.decode(errors="replace"))
+        return None
+    return text.decode(errors="replace")
 
 
 def errors_in(log: str) -> tuple[str, ...]:
