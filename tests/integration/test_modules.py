@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from toolchain import cache
+from toolchain.renderer import RENDERER
+
 LISTS = Path(__file__).parent / "modules"
 
 # Every interpreter loads this first, also after execv. The exit hook runs last.
@@ -71,7 +74,12 @@ def modules_of(program: str, tmp_path: Path, daprd: Path) -> set[str]:
             [sys.executable, "-m", "governor.cli.main", *arguments],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(tmp_path / "path"), "MODULES_FILE": str(dump)},
+            env={
+                **os.environ,
+                "PATH": os.pathsep.join([str(cache.provide(RENDERER).parent), os.environ["PATH"]]),
+                "PYTHONPATH": str(tmp_path / "path"),
+                "MODULES_FILE": str(dump),
+            },
         )
     try:
         deadline = time.monotonic() + 60

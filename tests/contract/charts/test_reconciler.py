@@ -2,13 +2,15 @@
 
 import dataclasses
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 import yaml
 
+from governor.process.settings import load
 from governor.reconciler.render.linked import Limits
+from governor.reconciler.settings import Settings
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.charts.bed import RECONCILER, Helm, as_list, manifests
@@ -104,6 +106,16 @@ def pod(helm: Helm) -> Any:
     """The pod's specification, by default values."""
     (found,) = (each for each in manifests(RECONCILER.render(helm)) if each["kind"] == "Deployment")
     return found["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_the_reconciler_accepts_its_settings(helm: Helm, tmp_path: Path, *, is_local: bool) -> None:
+    rendered = manifests(RECONCILER.render(helm, f"localCluster={str(is_local).lower()}"))
+    (settings,) = (each["data"] for each in rendered if each["kind"] == "ConfigMap")
+    file = tmp_path / "reconciler.yaml"
+    file.write_text(settings["reconciler.yaml"])
+    taken = load(Settings, "reconciler", environ={}, config=file)
+    assert (taken.namespace, taken.local_cluster) == ("fleet", is_local)
 
 
 def test_the_chart_cache_is_in_a_writable_volume(helm: Helm, pod: Any) -> None:
