@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from governor.errors import GovernorError
+from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Request
 from governor.kube.controller import NamespacedName
 from governor.process.clock import Clock
@@ -109,7 +109,7 @@ class TargetWatches:
             try:
                 target = await self._ask(cluster, access.secret_version)
                 break
-            except GovernorError as error:
+            except (GovernorError, msgspec.MsgspecError) as error:
                 _log.warning("cluster cannot be connected yet", cluster=name, error=str(error))
                 await self._clock.sleep(retries.next_delay_s())
         async with asyncio.TaskGroup() as group:
@@ -123,8 +123,7 @@ class TargetWatches:
 
     async def _ask(self, cluster: Cluster, secret_version: str) -> Target:
         client = await self._targets.client(cluster, secret_version)
-        uid = str((await client.get(NAMESPACES, _SYSTEM, metadata_only=True))["metadata"]["uid"])
-        hub_uid = str((await self._hub.get(NAMESPACES, _SYSTEM, metadata_only=True))["metadata"]["uid"])
+        uid, hub_uid = await _uid_of(client), await _uid_of(self._hub)
         version = msgspec.json.decode(await client.send(Request("GET", "/version")), type=_Version).git_version
         name = cluster.metadata.name
 
@@ -134,3 +133,12 @@ class TargetWatches:
         holder = f"{hub_uid}/{self._namespace}"
         place = Place(client, self._namespace, holder, uid, self._clock, is_remote=uid != hub_uid)
         return Target(place, ClusterWatch(client, SETTINGS, self._namespace, self._clock, on_change), version)
+
+
+async def _uid_of(client: Client) -> str:
+    """Return the identity of a cluster."""
+    found = await client.get(NAMESPACES, _SYSTEM, metadata_only=True)
+    uid = found["metadata"].get("uid")
+    if not uid:
+        raise GovernorError(Kind.UNAVAILABLE, "cluster-uid", f"the namespace {_SYSTEM} has no uid: check the address")
+    return str(uid)

@@ -27,6 +27,7 @@ from tests.contract.kube.bed import admin_of
 
 RESOURCES = {each.kind: each.resource for each in DEFINITIONS}
 DIGESTS = {version: f"sha256:{number:064x}" for number, version in enumerate(("1.0.0", "1.1.0", "2.0.0"))}
+WITHIN_S = 15.0
 LOCAL: Object = {"access": {"inCluster": {}}}
 
 
@@ -136,7 +137,7 @@ class HubBed:
             return last if last and expected(last) else None
 
         try:
-            return (await until(found, within_s=60.0, every_s=0.02)) or {}
+            return (await until(found, within_s=WITHIN_S, every_s=0.02)) or {}
         except TimeoutError as error:
             raise AssertionError(f"{kind} {name} did not come to satisfy the condition: {last}") from error
 
@@ -146,7 +147,7 @@ class HubBed:
         async def absent() -> bool:
             return not await self.get(kind, name)
 
-        await until(absent, within_s=60.0, every_s=0.02)
+        await until(absent, within_s=WITHIN_S, every_s=0.02)
 
 
 def runs(registry: Registry, controller: str) -> float:

@@ -238,7 +238,7 @@ class ApplyRun:
         self._clock = clock
 
     async def run(
-        self, tasks: Sequence[ApplyTask], live: LiveObjects, first: Collection[ObjectRef] = ()
+        self, tasks: Sequence[ApplyTask], live: LiveObjects, first: Sequence[Collection[ObjectRef]] = ()
     ) -> dict[ObjectRef, ObjectResult]:
         """Apply all objects of each stage, in it those of ``first`` before the others, until something fails."""
         results: dict[ObjectRef, ObjectResult] = {}

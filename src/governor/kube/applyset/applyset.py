@@ -4,7 +4,7 @@ Combines the decisions and actions of the modules beside it.
 """
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -83,7 +83,9 @@ class ApplySet:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._inventory = Inventory(records or client, owner, settings)
-        self._guard = ClaimGuard(records or client, self._inventory, claim, self._clock)
+        self._guard = ClaimGuard(
+            records or client, self._inventory, claim, self._clock, exclusive=settings.exclusive_claim
+        )
 
     async def inventory(self) -> Entries:
         """Return the applied and not yet pruned objects; PRECONDITION if damaged or of another owner."""
@@ -116,8 +118,9 @@ class ApplySet:
         repairs: Iterable[Repair] = (),
         allow_empty: bool = False,
         rehearse: bool = False,
-        first: Collection[ObjectRef] = (),
+        first: Sequence[Collection[ObjectRef]] = (),
         kept: Collection[ObjectRef] = (),
+        prune: bool = True,
         removals: Collection[ObjectRef] = (),
         suspects: Collection[ObjectRef] = (),
         unchanged: Collection[ObjectRef] = (),
@@ -130,10 +133,10 @@ class ApplySet:
         writer of the set was faster; ``UnrecordedError`` if the inventory could not be written at last.
 
         With ``rehearse`` several changed objects are written only if a dry run of all succeeds. Objects of ``first``
-        are applied before the others of their stage. Those of ``kept`` stay in the inventory although they are not
-        desired. Those of ``removals`` are pruned even if the inventory was lost and does not list them: without the
-        owner label they are not deleted. Those of ``suspects`` are compared even if they did not change since they were
-        seen as desired.
+        are applied before the others of their stage, one collection after the other. Those of ``kept`` stay in the
+        inventory although they are not desired; without ``prune`` all objects do. Those of ``removals`` are pruned even
+        if the inventory was lost and does not list them: without the owner label they are not deleted. Those of
+        ``suspects`` are compared even if they did not change since they were seen as desired.
 
         Of ``unchanged`` a watch of the caller says that they are as they were seen last: they are not looked at for
         drift, except for Secrets, whose keys are needed. What is written is always read first.
@@ -141,7 +144,11 @@ class ApplySet:
         history = RepairHistory(repairs, self._settings, self._clock.now())
         survey = await self._survey(manifests, drift, history, suspects, frozenset(unchanged))
         survey = msgspec.structs.replace(
-            survey, rehearse=rehearse, first=frozenset(first), kept=frozenset(kept), removals=frozenset(removals)
+            survey,
+            rehearse=rehearse,
+            first=tuple(first),
+            kept=frozenset(kept) if prune else survey.undesired,
+            removals=frozenset(removals),
         )
         if survey.snapshot.entries and not survey.desired and not allow_empty:
             raise self._emptied(survey.snapshot.entries)
@@ -352,13 +359,19 @@ class _Survey(msgspec.Struct, frozen=True):
     """New states of objects that changed and are still as desired."""
     checked: int = 0
     rehearse: bool = False
-    first: frozenset[ObjectRef] = frozenset()
+    first: tuple[Collection[ObjectRef], ...] = ()
     kept: frozenset[ObjectRef] = frozenset()
     removals: frozenset[ObjectRef] = frozenset()
 
     @property
     def refs(self) -> set[ObjectRef]:
         return {each.ref for each in self.desired}
+
+    @property
+    def undesired(self) -> frozenset[ObjectRef]:
+        """Entries that are not desired, under any API group."""
+        entries, refs = self.snapshot.entries, self.refs
+        return frozenset(entries.keys() - refs - {each.ref for each in kept_aliases(entries, refs)})
 
     @property
     def changed(self) -> list[ApplyTask]:

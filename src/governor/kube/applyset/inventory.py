@@ -228,11 +228,14 @@ class ClaimGuard:
     more. A request that it has begun may still arrive, with its retries; there are at most ``Settings.concurrency``.
     """
 
-    def __init__(self, client: Client, inventory: Inventory, claim: Claim | None, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, inventory: Inventory, claim: Claim | None, clock: Clock, *, exclusive: bool = False
+    ) -> None:
         self._client = client
         self._inventory = inventory
         self._claim = claim
         self._clock = clock
+        self._exclusive = exclusive
         self._snapshot = Snapshot()
         self._read_at: float | None = None
         self._taken_at: float | None = None
@@ -240,8 +243,11 @@ class ClaimGuard:
 
     def verify(self, snapshot: Snapshot) -> None:
         """Raise PRECONDITION with the present holder if the stored claim is newer than this one."""
-        if self._claim and snapshot.claim and self._claim.is_superseded_by(snapshot.claim.claim):
-            raise self._lost(snapshot.claim.claim)
+        mine, stored = self._claim, snapshot.claim.claim if snapshot.claim else None
+        if mine is None or stored is None:
+            return
+        if mine.is_superseded_by(stored) or (self._exclusive and mine.holder != stored.holder):
+            raise self._lost(stored)
 
     async def take(self, snapshot: Snapshot) -> None:
         """Store the claim; CONFLICT if the inventory changed since it was read, PRECONDITION if claimed."""

@@ -168,8 +168,8 @@ def will_own(live: Object | None, owner: Owner, settings: Settings) -> bool:
     """Return whether the set owns the object once it is applied: already, because it is new, or by adoption."""
     if live is None or owner_of(live, settings) == owner.id or is_inherited(live, settings):
         return True
-    own = {settings.manager} if settings.refuse_foreign else frozenset()
-    return not owner_of(live, settings) and bool(managers_of(live) & (settings.adopted_managers | own))
+    is_own = settings.refuse_foreign and has_applied(live, settings.manager)  # and lost its label
+    return not owner_of(live, settings) and (is_own or bool(managers_of(live) & settings.adopted_managers))
 
 
 def digest_key(live: Object | GovernorError | None, settings: Settings) -> str:

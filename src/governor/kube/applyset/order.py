@@ -6,7 +6,7 @@ not keep the webhook's own server from being repaired. Kinds that can block all 
 
 import asyncio
 import enum
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from governor.kube.objects import ObjectRef
@@ -81,12 +81,16 @@ def stage_of(ref: ObjectRef) -> Stage:
 
 
 def group_by_stage(
-    items: Iterable[Item], ref: Callable[[Item], ObjectRef], first: Collection[ObjectRef] = ()
+    items: Iterable[Item], ref: Callable[[Item], ObjectRef], first: Sequence[Collection[ObjectRef]] = ()
 ) -> tuple[tuple[Item, ...], ...]:
-    """Return the items grouped by stage in apply order, without empty groups; those of ``first`` begin their stage."""
-    stages: dict[tuple[Stage, bool], list[Item]] = {}
+    """Return the items grouped by stage in apply order, without empty groups.
+
+    Those of each collection of ``first`` are a group of their own, before the rest of their stage.
+    """
+    ranks = {each: rank for rank, refs in enumerate(first) for each in refs}
+    stages: dict[tuple[Stage, int], list[Item]] = {}
     for item in items:
-        stages.setdefault((stage_of(ref(item)), ref(item) not in first), []).append(item)
+        stages.setdefault((stage_of(ref(item)), ranks.get(ref(item), len(first))), []).append(item)
     return tuple(tuple(stages[stage]) for stage in sorted(stages))
 
 

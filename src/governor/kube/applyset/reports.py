@@ -1,7 +1,7 @@
 """Reports of one run over all objects of a set, and what remains to be done after it."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -39,7 +39,7 @@ class ApplyReport(msgspec.Struct, frozen=True):
 
 
 def report_of(
-    desired: Iterable[Desired], results: Mapping[ObjectRef, ObjectResult], first: Collection[ObjectRef] = ()
+    desired: Iterable[Desired], results: Mapping[ObjectRef, ObjectResult], first: Sequence[Collection[ObjectRef]] = ()
 ) -> ApplyReport:
     """Return all results in apply order; objects without one are unchanged."""
     ordered = (each.ref for stage in group_by_stage(desired, lambda each: each.ref, first) for each in stage)

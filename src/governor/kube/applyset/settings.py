@@ -149,6 +149,8 @@ class Settings(msgspec.Struct, frozen=True):
     refuse_foreign: bool = False
     """Whether an object that existed before and is not adopted is refused instead of shared. An object that lost its
     owner label and has fields of ``manager`` is then still the set's."""
+    exclusive_claim: bool = False
+    """Whether the claim of another holder is never replaced, even by a newer one: its inventory must be deleted."""
     ignored_fields: tuple[IgnoredFields, ...] = ()
     """Fields that keep their live values and never count as drift."""
     keep_annotations: Mapping[str, str] = {}

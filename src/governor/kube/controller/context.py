@@ -1,6 +1,6 @@
 """What a reconcile function receives: the key, its object, and the operations of a controller on it."""
 
-from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -56,7 +56,7 @@ class Tools(msgspec.Struct, frozen=True):
 
 
 class Context(Generic[T_co]):
-    """One run for one key; ``object`` is the cached view at its start."""
+    """One run for one key; ``object`` is the cached view at its start, with the status that was written last."""
 
     def __init__(self, key: ObjectRef, view: T_co, objects: ApplySet, tools: Tools) -> None:
         self.key = key
@@ -80,6 +80,7 @@ class Context(Generic[T_co]):
         *,
         drift: DriftMode = DriftMode.ENFORCE,
         allow_empty: bool = False,
+        first: Sequence[Collection[ObjectRef]] = (),
         kept: Collection[ObjectRef] = (),
         read_readiness: bool = True,
     ) -> Converged:
@@ -87,11 +88,12 @@ class Context(Generic[T_co]):
 
         Manifests without a namespace get that of the key; for a cluster-scoped key each needs its own. If no manifest
         is given although objects exist, PRECONDITION ``set-emptied`` is raised unless ``allow_empty``. Objects of
-        ``kept`` are not deleted. Without ``read_readiness`` applied objects count as ready, which saves a request each.
+        ``first`` are applied before the others, one collection after the other, and those of ``kept`` are not deleted.
+        Without ``read_readiness`` applied objects count as ready, which saves a request each.
         """
         repairs = self._tools.repairs
         report = await self.objects.converge(
-            manifests, drift=drift, repairs=repairs.get(self.key, ()), allow_empty=allow_empty, kept=kept
+            manifests, drift=drift, repairs=repairs.get(self.key, ()), allow_empty=allow_empty, first=first, kept=kept
         )
         repairs.pop(self.key, None)
         if report.drift.repairs:

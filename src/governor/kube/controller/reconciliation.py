@@ -139,6 +139,8 @@ class Reconciliation(Generic[V]):
 
     def _context(self, key: ObjectRef, view: Any) -> Context[Any]:
         owner = mapping.owner_of(self._controller.name, key, self._environment.namespace)
+        if isinstance(view, Resource):
+            view = self._tools.status.latest(view)
         settings = self._controller.settings
         if not settings.default_namespace:
             settings = msgspec.structs.replace(settings, default_namespace=key.namespace)

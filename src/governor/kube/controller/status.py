@@ -6,6 +6,7 @@ manager has set is taken over, fields and conditions that only others set are ne
 
 import datetime
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +15,8 @@ from governor.kube.controller.conditions import merge
 from governor.kube.controller.views import Resource, Status
 from governor.kube.objects import ApiResource, Object, ObjectRef
 from governor.process.clock import Clock
+
+R = TypeVar("R", bound=Resource)
 
 
 def merge_status(previous: Status, desired: Status, generation: int, now: datetime.datetime) -> Status:
@@ -66,6 +69,14 @@ class StatusWriter:
         )
         self._written[place] = _Written(metadata.uid, response["metadata"].get("resourceVersion", ""), merged)
         return True
+
+    def latest(self, view: R) -> R:
+        """Return an object with the status that was written last, if the cache does not have that yet."""
+        written = self._written.get((view.metadata.namespace, view.metadata.name))
+        if written is None or written.uid != view.metadata.uid or type(written.status) is not type(view.status):
+            return view
+        is_cached = not _is_older(view.metadata.resource_version, written.resource_version)
+        return view if is_cached else msgspec.structs.replace(view, status=written.status)
 
     async def _read_written(self, view: Resource) -> _Written:
         """Return which of the conditions were written in an earlier term: the server knows the manager of each."""

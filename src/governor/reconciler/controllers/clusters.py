@@ -36,7 +36,7 @@ from governor.reconciler.kinds.module_instance import (
 )
 from governor.reconciler.kinds.state import State
 from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES, Catalogue
-from governor.reconciler.resolution.resolution import Resolution, resolve
+from governor.reconciler.resolution.resolution import Resolution, dependency_levels, resolve
 from governor.values.digest import canonical
 from governor.values.printing import listed
 
@@ -145,7 +145,11 @@ async def _place(context: Context[Cluster]) -> Outcome:
     namespace = context.key.namespace
     manifests = [manifest_of(each, namespace) for each in (*resolution.instances.values(), *held)]
     kept = [ObjectRef(GROUP, MODULE_INSTANCE.kind, namespace, each) for each in (*resolution.kept, *late)]
-    converged = await context.converge(manifests, allow_empty=True, kept=kept, read_readiness=False)
+    first = [
+        {ObjectRef(GROUP, MODULE_INSTANCE.kind, namespace, instance_name(each, context.key.name)) for each in level}
+        for level in dependency_levels(resolution.instances.values())
+    ]
+    converged = await context.converge(manifests, allow_empty=True, first=first, kept=kept, read_readiness=False)
     if isinstance(converged.outcome, Failed):
         context.event("NotPlaced", str(converged.outcome.error), EventType.WARNING)
     if isinstance(converged.outcome, Done) and late:

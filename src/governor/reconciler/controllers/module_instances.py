@@ -13,6 +13,7 @@ from governor.kube.controller.finalizer import FINALIZED
 from governor.kube.controller.views import readable
 from governor.kube.objects import ObjectRef
 from governor.kube.reflector import Entry, Store
+from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, Stalled, Waiting
 from governor.reconciler.controllers.watched import (
     NOT_OURS,
@@ -32,10 +33,12 @@ from governor.reconciler.kinds.module_instance import (
     ModuleInstanceStatus,
     instance_name,
 )
+from governor.reconciler.render.masking import sensitive_texts, without_texts
 from governor.reconciler.resolution.catalogue import INSTANCE_INDEXES
-from governor.reconciler.states.instance_state import deleting_status, instance_status, processing_status
+from governor.reconciler.states.cluster_state import is_unreachable
+from governor.reconciler.states.instance_state import PAUSED, deleting_status, instance_status, processing_status
 from governor.reconciler.steps.apply import apply, begin, prepare
-from governor.reconciler.steps.comparison import compare
+from governor.reconciler.steps.comparison import check_claim, compare
 from governor.reconciler.steps.dependencies import check_dependencies
 from governor.reconciler.steps.health import check_health
 from governor.reconciler.steps.hooks import run_after, run_before, write_record
@@ -60,6 +63,7 @@ from governor.values.secret import Secret
 
 NAME: Final = "module-instances"
 WORKERS: Final = 8
+BACKOFF: Final = Backoff(initial_s=1.0, max_s=300.0)
 UNREACHABLE_RECHECK_S: Final = 60.0
 STEPS: Final[Sequence[Step]] = (
     check_hold,
@@ -67,6 +71,7 @@ STEPS: Final[Sequence[Step]] = (
     check_connection,
     read_values,
     compare,
+    check_claim,
     check_dependencies,
     render,
     begin,
@@ -92,8 +97,9 @@ class ModuleWork:
     async def reconcile(self, context: Context[ModuleInstance]) -> Outcome:
         """Bring a module to its desired state, as far as possible without waiting."""
         instance = context.object
-        result = await run(STEPS, self._work(context, instance, related(context, instance)))
+        result = await run(STEPS, self._work(context, instance, related(context, instance)), "NotApplied")
         self._remember(context.key, result)
+        result = without_secrets(result)
         if isinstance(result, Unreachable):
             return Waiting("the cluster does not answer", UNREACHABLE_RECHECK_S)
         await _report(context, instance, instance_status(instance.status, result))
@@ -106,6 +112,8 @@ class ModuleWork:
         if instance is None:
             return Done()
         result = await remove(self._work(context, instance, on_same_cluster(context, instance)))
+        if isinstance(result, Paused):
+            result = Halted(PAUSED)
         if isinstance(result, Halted):
             await _report(context, instance, deleting_status(_own(instance, result), result.problem))
         return outcome_of(result)
@@ -161,6 +169,7 @@ def module_instances_controller(work: ModuleWork, targets: TargetWatches) -> Con
         finalizer=FINALIZER,
         indexes=INSTANCE_INDEXES,
         workers=WORKERS,
+        backoff=BACKOFF,
         group_of=lambda key: key.name.partition(".")[2],  # fair among clusters
     )
     controller.follows(targets.run)
@@ -190,6 +199,14 @@ def outcome_of(result: Work | Halt) -> Outcome:
             return Waiting("the cluster does not answer", UNREACHABLE_RECHECK_S)
         case Work() | Paused():
             return Done()
+
+
+def without_secrets(result: Work | Halt) -> Work | Halt:
+    """Return the result without values from Secrets: API servers quote values that they refuse."""
+    if not isinstance(result, Halted) or result.work is None:
+        return result
+    message = without_texts(result.problem.message, sensitive_texts(result.work.layers))
+    return msgspec.structs.replace(result, problem=msgspec.structs.replace(result.problem, message=message))
 
 
 def related(context: Context[Any], instance: ModuleInstance) -> dict[str, Entry[ModuleInstance]]:
@@ -225,8 +242,8 @@ def neighbours(instance: ModuleInstance, instances: Store[ModuleInstance]) -> It
 
 
 def is_changed(old: Cluster, new: Cluster) -> bool:
-    """Return whether the spec of a Cluster has changed, or its deletion was requested."""
-    return old.metadata.generation != new.metadata.generation
+    """Return whether the spec of a Cluster has changed, its deletion was requested, or it answers again."""
+    return (old.metadata.generation, is_unreachable(old)) != (new.metadata.generation, is_unreachable(new))
 
 
 def on_cluster(cluster: Cluster, instances: Store[ModuleInstance]) -> Iterable[NamespacedName]:

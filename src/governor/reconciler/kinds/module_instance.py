@@ -40,6 +40,8 @@ CLUSTER_LABEL: Final = f"{GROUP}/cluster"
 INSTALLATION_LABEL: Final = f"{GROUP}/installation"
 FINALIZER: Final = f"{GROUP}/module"
 """Holds a ModuleInstance until its objects are removed from the cluster."""
+DELETION_POLICY: Final = f"{GROUP}/deletion-policy"
+"""Annotation of a ModuleInstance that overrides its deletion policy."""
 
 
 class ModuleInstanceSpec(Part, frozen=True):
@@ -83,6 +85,15 @@ class ModuleInstanceSpec(Part, frozen=True):
     """If set, nothing is applied, repaired or removed: what is wanted cannot be resolved any more."""
 
 
+class Operation(enum.StrEnum):
+    """What a change is for the module, which determines the hooks that run."""
+
+    INSTALL = "install"
+    UPGRADE = "upgrade"
+    ROLLBACK = "rollback"
+    """To chart and values that were applied before."""
+
+
 class Applied(Part, frozen=True):
     """One state that was applied."""
 
@@ -94,22 +105,13 @@ class Applied(Part, frozen=True):
     """Keyed digest of the values; those from Secrets cannot be guessed from it."""
     time: Time
     """When it was applied."""
-
-
-class Operation(enum.StrEnum):
-    """What a change is for the module, which determines the hooks that run."""
-
-    INSTALL = "install"
-    UPGRADE = "upgrade"
-    ROLLBACK = "rollback"
-    """To chart and values that were applied before."""
+    operation: Operation
+    """What the change was for the module. Its chart is rendered the same way again when it is repaired."""
 
 
 class Attempt(Applied, frozen=True, kw_only=True):
     """A change that is under way; recorded before anything of it is written to the cluster."""
 
-    operation: Operation
-    """What the change is for the module."""
     is_applied: bool = False
     """Whether all objects are applied, and those that are no longer desired are removed."""
 
@@ -167,7 +169,7 @@ class ModuleInstanceStatus(Status, frozen=True, gc=False):
 class InstanceAnnotations(msgspec.Struct, frozen=True, gc=False):
     """The annotations of a ModuleInstance that are read."""
 
-    deletion_policy: str = msgspec.field(name=f"{GROUP}/deletion-policy", default="")
+    deletion_policy: str = msgspec.field(name=DELETION_POLICY, default="")
     """Set to ``orphan`` when a removal cannot succeed: the objects then stay, and the ModuleInstance is released."""
 
 

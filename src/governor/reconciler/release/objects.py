@@ -25,6 +25,7 @@ SETTINGS: Final = Settings(
     label_prefix=LABEL_PREFIX,
     force_conflicts=True,
     refuse_foreign=True,
+    exclusive_claim=True,
     keep_annotations=_KEEP,
     single_reads=16,  # a list by label makes the API server read all objects of a kind
 )

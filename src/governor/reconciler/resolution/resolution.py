@@ -1,6 +1,7 @@
 """All ModuleInstances that a cluster must have, and which of the present ones must stay as they are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 import msgspec
 
@@ -52,6 +53,20 @@ def resolve(catalogue: Catalogue, cluster: Cluster) -> Resolution:
         else:
             removed.append(instance)
     return Resolution(placements, instances, frozenset(kept), tuple(removed))
+
+
+def dependency_levels(specs: Iterable[ModuleInstanceSpec]) -> list[frozenset[str]]:
+    """Return the modules that others depend on, those first that depend on none; empty if there is a cycle."""
+    sorter = TopologicalSorter({each.module: each.depends_on for each in specs if each.depends_on})
+    try:
+        sorter.prepare()
+    except CycleError:
+        return []
+    levels: list[frozenset[str]] = []
+    while sorter.is_active():
+        levels.append(frozenset(sorter.get_ready()))
+        sorter.done(*levels[-1])
+    return levels[:-1]
 
 
 def _module_of(name: str) -> str:

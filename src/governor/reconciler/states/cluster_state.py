@@ -47,13 +47,21 @@ class Observed(msgspec.Struct, frozen=True):
         return by_severity(each for each in lines if each is not None)
 
 
+def is_unreachable(cluster: Cluster) -> bool:
+    """Return whether the Cluster's status says that it does not answer."""
+    return _unreachable(cluster) is not None
+
+
+def _unreachable(cluster: Cluster) -> kube.Condition | None:
+    found = (each for each in cluster.status.conditions if each.type == REACHABLE)
+    return next((each for each in found if each.status == kube.FALSE), None)
+
+
 def unreachable_since(cluster: Cluster, now: datetime.datetime) -> datetime.datetime:
     """Return since when the Cluster's status says that it does not answer; now if it does not say so."""
-    found = next((each for each in cluster.status.conditions if each.type == REACHABLE), None)
-    if found is None or found.status != kube.FALSE:
-        return now
+    found = _unreachable(cluster)
     try:
-        return datetime.datetime.fromisoformat(found.last_transition_time)
+        return datetime.datetime.fromisoformat(found.last_transition_time) if found else now
     except ValueError:
         return now
 

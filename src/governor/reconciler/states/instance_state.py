@@ -19,6 +19,9 @@ _MESSAGES: Final = {
 }
 
 
+PAUSED: Final = Problem("Paused", "the Cluster is paused: nothing is applied, repaired or removed", Actor.NOBODY)
+
+
 def instance_status(before: ModuleInstanceStatus, result: Work | Halted | Paused) -> ModuleInstanceStatus:
     """Return the status of a ModuleInstance; what was applied before stays in it."""
     match result:
@@ -27,9 +30,8 @@ def instance_status(before: ModuleInstanceStatus, result: Work | Halted | Paused
             ready = Problem(READY, f"{status.objects} objects are ready", Actor.NOBODY)
             return _status(status, conditions, ready, State.READY)
         case Paused():
-            message = "the Cluster is paused: nothing is applied, repaired or removed"
-            problem = Problem("Paused", message, Actor.NOBODY)
-            return _status(before, [met(RESOLVED, "Paused", message)], problem, before.state or State.PENDING)
+            condition = met(RESOLVED, PAUSED.reason, PAUSED.message)
+            return _status(before, [condition], PAUSED, before.state or State.PENDING)
         case Halted(problem=problem, stage=stage, work=work):
             status = work.status if work else before
             return _status(status, list(_until(stage, problem)), problem, problem.state)

@@ -1,9 +1,11 @@
 """Whether anything has changed since a module was applied, from what the watches know: no request is sent. Pure."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
+from governor.domain.conditions import Actor
 from governor.domain.documents import Drift
 from governor.errors import GovernorError
 from governor.kube.applyset import Entries, Entry
@@ -11,12 +13,16 @@ from governor.kube.applyset.diff import patterns_for
 from governor.kube.applyset.entries import is_unchanged
 from governor.kube.applyset.inventory import Snapshot
 from governor.kube.objects import ObjectRef
-from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceSpec
-from governor.reconciler.release.objects import ignored_fields, owner_of
+from governor.reconciler.kinds.module_instance import ModuleInstanceSpec
+from governor.reconciler.release.objects import claim_of, ignored_fields, owner_of
 from governor.reconciler.release.reference import is_same
-from governor.reconciler.steps.step import Halt, Target, Work
+from governor.reconciler.steps.step import Halt, Target, Work, failing
 from governor.reconciler.watch import ClusterWatch
 from governor.values.digest import digest
+
+
+REMOVAL_REFUSED: Final = "RemovalRefused"
+"""Reason of a module that renders fewer objects than it has, until it renders them again or is changed."""
 
 
 async def compare(work: Work) -> Work | Halt:
@@ -26,10 +32,11 @@ async def compare(work: Work) -> Work | Halt:
     entries = snapshot.entries if snapshot else {}
     is_settled = (
         status.attempt is None
+        and status.reason != REMOVAL_REFUSED
         and is_same(status.last_applied, spec.chart_digest, work.values_digest)
         and snapshot is not None
         and status.inventory_digest == content_digest(entries)
-        and _is_claimed(work.instance, snapshot)
+        and _is_claimed(work, snapshot)
         and (spec.drift.mode is Drift.OFF or not changed(spec, entries.values(), watch))
     )
     return msgspec.structs.replace(work, entries=entries, is_settled=is_settled)
@@ -51,9 +58,29 @@ def content_digest(entries: Entries) -> str:
     return digest([[str(each.ref), each.uid, each.digest] for each in sorted(entries.values())])
 
 
-def _is_claimed(instance: ModuleInstance, snapshot: Snapshot) -> bool:
-    """Return whether the claim is of this generation or an earlier one: a change of values alone needs no new claim."""
-    return snapshot.claim is not None and snapshot.claim.claim.generation <= instance.metadata.generation
+def _is_claimed(work: Work, snapshot: Snapshot) -> bool:
+    """Return whether this hub holds the claim; an earlier one of its own is enough while nothing changes."""
+    mine, stored = claim_of(work.on.place, work.instance), snapshot.claim
+    return stored is not None and stored.claim.holder == mine.holder and not mine.is_superseded_by(stored.claim)
+
+
+async def check_claim(work: Work) -> Work | Halt:
+    """Halt if another hub manages the module."""
+    claim = foreign_claim(work)
+    return failing(work, "Claimed", claim, Actor.OPERATOR) if claim else work
+
+
+def foreign_claim(work: Work) -> str:
+    """Return why the module is another hub's, or ``""``."""
+    snapshot = known_inventory(work.on, work.instance.spec.module)
+    stored = snapshot.claim.claim if snapshot and snapshot.claim else None
+    if stored is None or stored.holder == work.on.place.holder:
+        return ""
+    owner = owner_of(work.instance.spec.module, work.on.place.namespace)
+    return (
+        f"the module is managed by another hub, {stored.holder}: remove it there, or delete the inventory, ConfigMap "
+        f"{owner.namespace}/{owner.name} of the cluster, to take the module over"
+    )
 
 
 def changed(spec: ModuleInstanceSpec, entries: Iterable[Entry], watch: ClusterWatch) -> list[ObjectRef]:

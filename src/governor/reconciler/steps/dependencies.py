@@ -7,19 +7,27 @@ from governor.kube.controller.views import readable
 from governor.kube.reflector import Entry
 from governor.reconciler.kinds.module_instance import ModuleInstance
 from governor.reconciler.kinds.state import State
+from governor.reconciler.release.reference import is_same
 from governor.reconciler.states.module_lines import line_of
 from governor.reconciler.steps.step import Halt, Work, waiting
 from governor.values.printing import listed
 
 
 async def check_dependencies(work: Work) -> Work | Halt:
-    """Halt until all modules that this one depends on are ready; one that is applied already does not wait again."""
-    if work.is_settled or (work.status.attempt and work.status.attempt.is_applied):
+    """Halt until all modules that this one depends on are ready; what is applied already is repaired without them."""
+    if is_applied(work):
         return work
     missing = unready(work.instance, work.others)
     if not missing:
         return work
     return waiting(work, "DependencyNotReady", f"waiting for {listed(missing)}, which must be ready first")
+
+
+def is_applied(work: Work) -> bool:
+    """Return whether all objects of the desired state were applied before."""
+    attempt = work.status.attempt
+    applied = work.status.last_applied if attempt is None else attempt if attempt.is_applied else None
+    return is_same(applied, work.instance.spec.chart_digest, work.values_digest)
 
 
 def unready(instance: ModuleInstance, others: Mapping[str, Entry[ModuleInstance]]) -> list[str]:

@@ -1,33 +1,41 @@
 """Whether the applied objects of a module are ready: by the rules of their kinds, or by those of the Module."""
 
-import datetime
 from collections.abc import Iterable
 
 from governor.domain.conditions import Actor
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client
+from governor.kube.controller.conditions import FALSE
+from governor.kube.errors import NO_API
 from governor.kube.objects import ObjectRef
 from governor.kube.readiness import Readiness, Rule, Rules, State, compute_readiness, summarise
 from governor.kube.readiness.state import progressing, unknown
 from governor.reconciler.kinds.module import ReadinessRule
-from governor.reconciler.steps.step import Halt, Work, readiness_of, unhealthy
+from governor.reconciler.kinds.state import HEALTHY
+from governor.reconciler.steps.step import Halt, Work, failed, is_older, readiness_of, unhealthy
 from governor.reconciler.watch import ClusterWatch
 
 
 async def check_health(work: Work) -> Work | Halt:
     """Halt unless all objects are ready."""
-    rules = readiness_of(work).rules
-    found = {ref: _observed(work.on.watch, ref) for ref in work.entries}
-    for ref in work.entries:
-        if own := rules_for(ref, rules):
-            found[ref] = await _by_rules(work.on.place.client, ref, own)
-    summary = summarise(found)
+    try:
+        summary = summarise(await _readiness(work))
+    except GovernorError as error:
+        return failed(work, "NotObserved", error, HEALTHY)
     if summary.state is State.READY:
         return work
     if _is_overdue(work):
         message = f"not ready within {readiness_of(work).timeout_seconds} s: {summary.message}"
         return unhealthy(work, summary.reason, message, Actor.OPERATOR)
     return unhealthy(work, summary.reason, summary.message, Actor.NOBODY)
+
+
+async def _readiness(work: Work) -> dict[ObjectRef, Readiness]:
+    found = {ref: _observed(work.on.watch, ref) for ref in work.entries}
+    for ref in work.entries:
+        if own := rules_for(ref, readiness_of(work).rules):
+            found[ref] = await _by_rules(work.on.place.client, ref, own)
+    return found
 
 
 def _observed(watch: ClusterWatch, ref: ObjectRef) -> Readiness:
@@ -47,18 +55,18 @@ def rules_for(ref: ObjectRef, rules: Iterable[ReadinessRule]) -> Rules | None:
 
 
 async def _by_rules(client: Client, ref: ObjectRef, rules: Rules) -> Readiness:
-    resource = await client.discovery.find(ref.group, ref.kind)
     try:
+        resource = await client.discovery.find(ref.group, ref.kind)
         return compute_readiness(await client.get(resource, ref.name, ref.namespace), rules)
     except GovernorError as error:
-        if error.kind is not Kind.NOT_FOUND:
+        if error.kind is not Kind.NOT_FOUND and error.code != NO_API:
             raise
-        return unknown("NotFound", "it was deleted after it was applied")
+        return unknown("NotFound", "it, or its kind, was deleted after it was applied")
 
 
 def _is_overdue(work: Work) -> bool:
-    applied = work.status.last_applied
-    if applied is None:
-        return False
-    age = work.on.place.clock.now() - datetime.datetime.fromisoformat(applied.time)
-    return age.total_seconds() > readiness_of(work).timeout_seconds
+    """Return whether the module has been unhealthy for too long since a change, or since it was healthy."""
+    conditions = work.status.conditions
+    healthy = next((each for each in conditions if each.type == HEALTHY and each.status == FALSE), None)
+    timeout_s = readiness_of(work).timeout_seconds
+    return healthy is not None and is_older(healthy.last_transition_time, timeout_s, work.on.place.clock.now())

@@ -15,7 +15,7 @@ from governor.reconciler.release.record import Record
 from governor.reconciler.release.reference import reference_text
 from governor.reconciler.render.request import Hook
 from governor.reconciler.steps.rendering import records_of
-from governor.reconciler.steps.step import TRANSIENT, Halt, Work, failing, readiness_of, waiting
+from governor.reconciler.steps.step import Halt, Work, failed, failing, readiness_of, waiting
 
 MAX_HISTORY: Final = 10
 DELETE_EVENTS: Final = frozenset({"pre-delete", "post-delete"})
@@ -26,11 +26,7 @@ async def write_record(work: Work) -> Work | Halt:
     if work.is_settled or work.rendered is None:
         return work
     hooks = tuple(each for each in work.rendered.hooks if DELETE_EVENTS & set(each.events))
-    record = Record(work.rendered.recording, hooks)
-    try:
-        stored = await records_of(work).write(work.record, record)
-    except GovernorError as error:
-        return failing(work, "NotRecorded", error, Actor.NOBODY if error.kind in TRANSIENT else Actor.OPERATOR)
+    stored = await records_of(work).write(work.record, Record(work.rendered.recording, hooks))
     return msgspec.structs.replace(work, record=stored)
 
 
@@ -83,8 +79,7 @@ async def run_event(work: Work, hooks: Sequence[Hook], event: str, reference: st
     try:
         return _result(work, await run_hooks(context, hooks, event, status.hooks))
     except GovernorError as error:
-        work = _with_records(work, saved)
-        return failing(work, "HookFailed", error, Actor.NOBODY if error.kind in TRANSIENT else Actor.OPERATOR)
+        return failed(_with_records(work, saved), "HookFailed", error)
 
 
 def _result(work: Work, result: HookResult) -> Work | Halt:
@@ -105,7 +100,7 @@ def completed(work: Work) -> Work:
     status, attempt = work.status, work.status.attempt
     assert attempt is not None  # noqa: S101 - a change is under way
     time = format_time(work.on.place.clock.now())
-    applied = Applied(attempt.version, attempt.chart_digest, attempt.values_digest, time)
+    applied = Applied(attempt.version, attempt.chart_digest, attempt.values_digest, time, attempt.operation)
     before = (status.last_applied,) if status.last_applied else ()
     history = (*before, *status.history)[:MAX_HISTORY]
     changed = msgspec.structs.replace(status, last_applied=applied, history=history, attempt=None)

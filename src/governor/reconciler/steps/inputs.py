@@ -12,15 +12,17 @@ from governor.kube.client import Client
 from governor.kube.objects import Object
 from governor.kube.reflector import Unreadable
 from governor.reconciler.core_kinds import CONFIG_MAPS, SECRETS
+from governor.reconciler.kinds.cluster import Cluster
 from governor.reconciler.kinds.definition import Values
 from governor.reconciler.kinds.installation import ValuesKey, ValuesSource
 from governor.reconciler.kinds.module import Module
 from governor.reconciler.kinds.module_instance import OWNER_LABEL, ModuleInstance
-from governor.reconciler.kinds.state import Problem
+from governor.reconciler.kinds.state import RESOLVED, Problem
 from governor.reconciler.release.record import PREFIX as RECORD_PREFIX
 from governor.reconciler.release.reference import KEY_SECRET, values_digest
 from governor.reconciler.render.request import Layer
-from governor.reconciler.steps.step import Halt, Halted, Paused, Unreachable, Work, unresolved
+from governor.reconciler.states.cluster_state import is_unreachable
+from governor.reconciler.steps.step import Halt, Halted, Paused, Unreachable, Work, failed, unresolved
 from governor.values.secret import Secret
 
 
@@ -53,7 +55,10 @@ async def check_module(work: Work) -> Work | Halt:
 
 async def read_values(work: Work) -> Work | Halt:
     """Read the layers of values: defaults of the Module, ``valuesFrom``, and those of the ModuleInstance."""
-    found = await layers_of(work.tools.hub, work.instance, work.known_module, work.kubeconfigs)
+    try:
+        found = await layers_of(work.tools.hub, work.instance, work.known_module, work.kubeconfigs)
+    except GovernorError as error:
+        return failed(work, "ValuesUnreadable", error, RESOLVED)
     if isinstance(found, Problem):
         return Halted(found)
     digest = values_digest(work.instance.spec, found, work.key)
@@ -61,8 +66,9 @@ async def read_values(work: Work) -> Work | Halt:
 
 
 async def check_connection(work: Work) -> Work | Halt:
-    """Halt while the cluster cannot be reached."""
-    return work if work.target is not None else Unreachable()
+    """Halt while the cluster cannot be reached: requests that time out would keep workers from other clusters."""
+    is_away = isinstance(work.cluster, Cluster) and is_unreachable(work.cluster)
+    return Unreachable() if work.target is None or is_away else work
 
 
 async def layers_of(

@@ -4,34 +4,36 @@ Custom resources that others have made of the module's kinds stop the removal be
 gone. What is removed is listed in the inventory, so that neither the chart nor the Module is needed.
 """
 
-import datetime
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from governor.domain.conditions import Actor
-from governor.errors import GovernorError
 from governor.kube.applyset import DriftMode, PruneOutcome, PruneReport
-from governor.kube.applyset.inventory import CLAIM_LOST
 from governor.kube.applyset.results import SETTLED
 from governor.kube.objects import ObjectRef
 from governor.kube.reflector import Unreadable
 from governor.reconciler.kinds.cluster import Cluster
 from governor.reconciler.kinds.installation import DeletionPolicy
 from governor.reconciler.kinds.module import CustomResources
+from governor.reconciler.kinds.module_instance import DELETION_POLICY, OWNER_LABEL
 from governor.reconciler.kinds.state import Problem
 from governor.reconciler.release.home import remove_home
-from governor.reconciler.release.objects import hook_objects, module_objects, objects_client, owner_of
-from governor.reconciler.steps import step
-from governor.reconciler.steps.apply import foreign_claim, is_inherited
+from governor.reconciler.release.objects import hook_objects, module_objects, objects_client
+from governor.reconciler.steps.comparison import foreign_claim
 from governor.reconciler.steps.custom_resources import definitions_in, delete_resources, foreign_resources
 from governor.reconciler.steps.dependencies import dependents
 from governor.reconciler.steps.hooks import run_event
-from governor.reconciler.steps.manifests import NAMESPACE, namespace_manifest, namespace_owner
+from governor.reconciler.steps.inputs import check_connection
+from governor.reconciler.steps.namespaces import (
+    find_namespace,
+    is_held_namespace,
+    namespace_manifest,
+    namespace_ref,
+)
 from governor.reconciler.steps.rendering import records_of
 from governor.reconciler.steps.step import (
-    TRANSIENT,
     Halt,
     Halted,
     Paused,
@@ -39,6 +41,7 @@ from governor.reconciler.steps.step import (
     Step,
     Work,
     failing,
+    is_older,
     run,
     waiting,
 )
@@ -51,17 +54,22 @@ HELD_S: Final = 30.0
 
 async def remove(work: Work) -> Work | Halt:
     """Remove the module as far as possible; the work is returned if nothing is left to do."""
+    if _was_never_applied(work):
+        return work
     if is_orphaned(work):
-        return await _orphan(work)
-    if work.target is None:
-        return step.Unreachable()
-    if foreign_claim(work) is not None:
-        return work  # another hub manages it
-    try:
-        return await run(STEPS, work)
-    except GovernorError as error:
-        actor = Actor.NOBODY if error.kind in TRANSIENT else Actor.OPERATOR
-        return failing(work, "Claimed" if error.code == CLAIM_LOST else "NotRemoved", error, actor)
+        return await run((orphan,), work, "NotReleased")
+    halted = await check_connection(work)
+    if not isinstance(halted, Work):
+        return halted
+    if foreign_claim(work):
+        return work
+    return await run(STEPS, work, "NotRemoved")
+
+
+def _was_never_applied(work: Work) -> bool:
+    """Return whether nothing was done for a ModuleInstance: a user has created it. The module may be another's."""
+    status = work.status
+    return OWNER_LABEL not in work.instance.metadata.labels and not (status.attempt or status.last_applied)
 
 
 def is_orphaned(work: Work) -> bool:
@@ -75,15 +83,23 @@ def _is_cluster_deleted(work: Work) -> bool:
     return work.cluster is None or (cluster is not None and bool(cluster.metadata.deletion_timestamp))
 
 
-async def _orphan(work: Work) -> Work | Halt:
+async def orphan(work: Work) -> Work | Halt:
     """Forget the objects. In a Cluster that is deleted or does not answer, their inventory stays, too."""
-    if _is_cluster_deleted(work) or work.target is None or foreign_claim(work) is not None:
+    if _is_cluster_deleted(work) or work.target is None or foreign_claim(work):
         return work
     place = work.on.place
     await hook_objects(place, work.instance).orphan()
     await module_objects(place, work.instance).orphan()
-    await records_of(work).delete()
+    await _forget(work)
     return work
+
+
+async def _forget(work: Work) -> None:
+    """Delete the record and, with the last module of another cluster, the namespace of records."""
+    place = work.on.place
+    await records_of(work).delete()
+    if place.is_remote and not work.others:
+        await remove_home(place.client, place.namespace)
 
 
 async def check_pause(work: Work) -> Work | Halt:
@@ -119,7 +135,8 @@ async def check_custom_resources(work: Work) -> Work | Halt:
     if spec.custom_resources is CustomResources.CASCADE:
         await delete_resources(client, found)
         return waiting(work, "DeletingCustomResources", f"waiting until {named} are deleted")
-    message = f"{named} exist of kinds that the module defines: delete them, or set customResources of a new version"
+    message = f"{named} exist of kinds that the module defines: delete them, or keep everything by the annotation"
+    message = f"{message} {DELETION_POLICY}: {DeletionPolicy.ORPHAN} of this ModuleInstance"
     return Halted(Problem("CustomResourcesExist", message, Actor.USER), retry=Retry.RECHECK, work=work)
 
 
@@ -143,14 +160,15 @@ async def _run_hooks(work: Work, event: str) -> Work | Halt:
 async def delete_objects(work: Work) -> Work | Halt:
     """Delete everything but the namespace, which hooks may still need; kept definitions stay."""
     spec, place = work.instance.spec, work.on.place
-    owner = await namespace_owner(place.client, spec.namespace)
-    inherited = is_inherited(work, owner.id)
-    is_ours = owner.exists and (owner.id == owner_of(spec.module, place.namespace).id or inherited)
-    remaining = [namespace_manifest(spec.namespace)] if is_ours and not spec.service_account_name else []
-    if not work.entries and not inherited:
+    namespace = await find_namespace(work)
+    if not work.entries and not namespace.inherited:
         return work
-    objects = module_objects(place, work.instance, inherited=frozenset({owner.id} if inherited else ()))
-    report = await objects.converge(remaining, drift=DriftMode.OFF, kept=_kept(work), allow_empty=True)
+    objects = module_objects(place, work.instance, inherited=namespace.inherited)
+    taken_over = [namespace_manifest(spec.namespace)] if namespace.inherited and not spec.service_account_name else []
+    kept = _kept(work) | {namespace_ref(spec.namespace)}
+    report = await objects.converge(taken_over, drift=DriftMode.OFF, kept=kept, allow_empty=True)
+    if not report.apply.ok:
+        return waiting(work, "Removing", "; ".join(report.problems()))
     return _halted(work, report.prune) or work
 
 
@@ -166,7 +184,7 @@ async def delete_hooks(work: Work) -> Work | Halt:
 
 async def finish(work: Work) -> Work | Halt:
     """Delete the namespace, the inventory and the record. A namespace with objects of others stays."""
-    objects, place = module_objects(work.on.place, work.instance), work.on.place
+    objects = module_objects(work.on.place, work.instance)
     if kept := _kept(work):
         report = (await objects.converge((), drift=DriftMode.OFF, kept=kept, allow_empty=True)).prune
     else:
@@ -175,29 +193,21 @@ async def finish(work: Work) -> Work | Halt:
         return halted
     if kept or not report.complete:
         await objects.orphan()
-    await records_of(work).delete()
-    if place.is_remote:
-        await remove_home(place.client, place.namespace)
+    await _forget(work)
     return work
 
 
 def _halted(work: Work, report: PruneReport, *, is_last: bool = False) -> Halt | None:
-    """Return why the removal cannot proceed yet, or None."""
+    """Return why the removal cannot proceed yet, or None. At last a namespace with objects of others stays."""
     left = [each for each in report.results if each.outcome not in SETTLED]
-    held = [each for each in left if each.outcome is PruneOutcome.HELD and (each.ref.group, each.ref.kind) == NAMESPACE]
-    if held and len(held) == len(left) and (not is_last or _is_held_for_long(work)):
-        return None
-    if not left:
+    is_held = all(map(is_held_namespace, left))
+    requested = work.instance.metadata.deletion_timestamp
+    if is_held and not (is_last and left and not is_older(requested, HELD_S, work.on.place.clock.now())):
         return None
     texts = [f"{each.ref}: {each.outcome}: {each.reason}" for each in left if each.outcome is not PruneOutcome.SKIPPED]
     text = "; ".join(texts[:MAX_NAMED]) or "objects that must be removed first still exist"
     is_refused = any(each.outcome is PruneOutcome.REFUSED for each in left)
     return failing(work, "NotRemoved", text, Actor.USER) if is_refused else waiting(work, "Removing", text)
-
-
-def _is_held_for_long(work: Work) -> bool:
-    requested = datetime.datetime.fromisoformat(work.instance.metadata.deletion_timestamp)
-    return (work.on.place.clock.now() - requested).total_seconds() > HELD_S
 
 
 STEPS: Final[Sequence[Step]] = (

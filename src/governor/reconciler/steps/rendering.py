@@ -14,7 +14,7 @@ from governor.reconciler.release.record import Records
 from governor.reconciler.release.reference import is_same
 from governor.reconciler.render.request import Rendered, Request
 from governor.reconciler.render.target import capabilities_of, lookup_in
-from governor.reconciler.steps.step import TRANSIENT, Halt, Work, failing
+from governor.reconciler.steps.step import Halt, Work, failed, failing
 from governor.values.printing import listed
 from governor.values.secret import Secret
 
@@ -27,9 +27,9 @@ async def render(work: Work) -> Work | Halt:
         stored = await records_of(work).read()
         rendered = await _rendered(work, stored.record.recording)
     except GovernorError as error:
-        is_transient = error.kind in TRANSIENT
-        reason = _REASONS.get(error.code, "RenderFailed")
-        return failing(work, reason, error, Actor.NOBODY if is_transient else _actor(error))
+        reason = _REASONS.get(error.code, "NotRendered")
+        actor = _ACTORS.get(error.code)
+        return failing(work, reason, error, actor) if actor else failed(work, reason, error)
     if rendered.unknown_hooks:
         message = f"the chart has hooks for events that Helm does not know: {listed(map(str, rendered.unknown_hooks))}"
         return failing(work, "HookUnknown", message, Actor.OPERATOR)
@@ -47,13 +47,20 @@ _REASONS: Final = {
     "chart-unreadable": "ChartUnavailable",
     "credentials-missing": "CredentialsMissing",
     "chart-digest": "DigestMismatch",
-    "renderer-missing": "RendererMissing",
+    "render-failed": "RenderFailed",
+    "render-timeout": "RenderFailed",
+    "render-memory": "RenderFailed",
+    "render-too-large": "RenderFailed",
+    "chart-too-large": "ChartTooLarge",
 }
-
-
-def _actor(error: GovernorError) -> Actor:
-    """Return who must act: wrong values are the user's, everything else about a chart is the operator's."""
-    return Actor.USER if error.code == "render-failed" else Actor.OPERATOR
+_ACTORS: Final = {
+    "render-failed": Actor.USER,
+    "render-timeout": Actor.OPERATOR,
+    "render-memory": Actor.OPERATOR,
+    "render-too-large": Actor.OPERATOR,
+    "chart-too-large": Actor.OPERATOR,
+}
+"""Who must act, where the kind of the error does not say it: wrong values are the user's."""
 
 
 async def _rendered(work: Work, recording: Secret | None) -> Rendered:
@@ -76,9 +83,19 @@ async def _rendered(work: Work, recording: Secret | None) -> Rendered:
 
 def is_upgrade(work: Work) -> bool:
     """Return what the chart sees as ``.Release.IsUpgrade``; the same again when what is applied is repaired."""
+    return operation_of(work) is not Operation.INSTALL
+
+
+def operation_of(work: Work) -> Operation:
+    """Return what a change is: an install until one has succeeded, then an upgrade, or a rollback to an earlier one."""
     status, digest = work.status, work.instance.spec.chart_digest
-    if is_same(status.last_applied, digest, work.values_digest):
-        return bool(status.history)
-    if status.attempt is not None and is_same(status.attempt, digest, work.values_digest):
-        return status.attempt.operation is not Operation.INSTALL
-    return status.last_applied is not None or bool(work.entries)
+    for known in (status.attempt, status.last_applied if status.attempt is None else None):
+        if known is not None and is_same(known, digest, work.values_digest):
+            return known.operation
+    if status.last_applied is None:
+        # Objects without a history: this hub was restored, or the cluster had another one.
+        was_installed = bool(work.entries) and status.attempt is None
+        return Operation.UPGRADE if was_installed else Operation.INSTALL
+    applied = (status.last_applied, *status.history)
+    was_applied = any(is_same(each, digest, work.values_digest) for each in applied)
+    return Operation.ROLLBACK if was_applied else Operation.UPGRADE

@@ -1,5 +1,6 @@
 """What the steps of a ModuleInstance have in common: the work that they pass on, and how one of them halts it."""
 
+import datetime
 import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -8,7 +9,8 @@ import msgspec
 
 from governor.domain.conditions import Actor
 from governor.errors import GovernorError, Kind
-from governor.kube.applyset import Entries, Repair
+from governor.kube.applyset import Entries, Repair, UnrecordedError
+from governor.kube.applyset.inventory import CLAIM_LOST
 from governor.kube.client import Client
 from governor.kube.reflector import Entry
 from governor.reconciler.charts.cache import ChartCache
@@ -147,15 +149,34 @@ def failing(work: Work, reason: str, error: GovernorError | str, actor: Actor, s
     return Halted(Problem(reason, str(error), actor), stage, Retry.BACKOFF, work)
 
 
+def failed(work: Work, reason: str, error: GovernorError, stage: str = DEPLOYED) -> Halted:
+    """Return the halt for an error: the operator must act unless it usually ends without an action."""
+    if error.code == CLAIM_LOST:
+        return failing(work, "Claimed", error, Actor.OPERATOR, stage)
+    is_transient = isinstance(error, UnrecordedError) or error.kind in TRANSIENT
+    return failing(work, reason, error, Actor.NOBODY if is_transient else Actor.OPERATOR, stage)
+
+
 def unhealthy(work: Work, reason: str, message: str, actor: Actor) -> Halted:
     """Return the halt for a module that is applied and not ready."""
     return Halted(Problem(reason, message, actor), HEALTHY, Retry.RECHECK, work)
 
 
-async def run(steps: Sequence[Step], work: Work) -> Work | Halt:
-    """Run the steps until one halts the work; return the completed work, or why it was halted."""
+def is_older(time: str, seconds: float, now: datetime.datetime) -> bool:
+    """Return whether a stored time is more than so many seconds ago."""
+    return (now - datetime.datetime.fromisoformat(time)).total_seconds() > seconds
+
+
+async def run(steps: Sequence[Step], work: Work, reason: str) -> Work | Halt:
+    """Run the steps until one halts the work; return the completed work, or why it was halted.
+
+    An error of a step halts the work for ``reason``, with what the steps before it have found out.
+    """
     for step in steps:
-        result = await step(work)
+        try:
+            result = await step(work)
+        except GovernorError as error:
+            return failed(work, reason, error)
         if not isinstance(result, Work):
             return result
         work = result

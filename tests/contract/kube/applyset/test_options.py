@@ -90,7 +90,7 @@ async def test_first_objects_are_applied_before_their_stage_and_block_it(
     client = RecordingClient(transport, admin_of(api))
     await client.create(CONFIG_MAPS, config_map("z", namespace), manager="helm")
     objects = make_set(client, namespace, refuse_foreign=True)
-    report = await objects.converge([config_map("a"), config_map("z")], first={ref(namespace, "z")})
+    report = await objects.converge([config_map("a"), config_map("z")], first=({ref(namespace, "z")},))
     assert [(each.ref.name, each.outcome) for each in report.apply.results] == [
         ("z", Outcome.REFUSED),
         ("a", Outcome.SKIPPED),

@@ -9,7 +9,7 @@ from governor.kube.client import Client, Transport
 from governor.kube.controller import Condition, Context, Controller, EventType, Resource, Status
 from governor.kube.objects import Object
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.reconciler import Done, Outcome
+from governor.process.reconcile.reconciler import Done, Outcome, Requeue
 from testbed.kube.api_faults import ApiRequest
 from testbed.waiting import until
 from tests.contract.kube.bed import FaultyApi
@@ -149,3 +149,30 @@ async def test_repeated_events_are_counted_and_rejected_ones_do_not_fail_the_rec
         await until_true(lambda: running.registry.value("governor_events_dropped_total", dropped) == 1)
         assert running.results("sites", "error") == 0
     assert await event_reasons(client, "a", namespace) == {"Seen", "Image"}
+
+
+class Counted(Status, frozen=True):
+    url: str = "0"
+
+
+class CountedSpec(Spec, frozen=True, kw_only=True):
+    status: Counted = Counted()
+
+
+async def test_a_run_sees_the_status_that_the_last_one_wrote_even_if_its_watch_is_late(
+    client: Client, transport: Transport, faults: FaultyApi, namespace: str
+) -> None:
+    await install_sites(client)
+    seen: list[int] = []
+
+    async def reconcile(context: Context[CountedSpec]) -> Outcome:
+        seen.append(int(context.object.status.url))
+        await context.write_status(Counted(url=str(seen[-1] + 1)))
+        return Requeue(0.0) if len(seen) < 20 else Done()
+
+    settings = Settings(manager="sites", label_prefix="sites.example")
+    controller = Controller("sites", SITES, CountedSpec, reconcile, settings=settings)
+    async with operating(transport, faults.access, namespace, controller):
+        await client.create(SITES, site("a", namespace), manager="user")
+        await until_true(lambda: len(seen) >= 20)
+    assert seen[:20] == list(range(20))

@@ -64,7 +64,10 @@ def test_stages_keep_all_items_in_their_order(items: list[ObjectRef]) -> None:
 
 def test_objects_to_be_applied_first_begin_their_own_stage_only() -> None:
     store, component, secret = ref("dapr.io", "Component"), ref("dapr.io", "HTTPEndpoint"), ref("", "Secret")
-    assert group_by_stage([component, store, secret], lambda each: each, {store}) == ((secret,), (store,), (component,))
+    items = [component, store, secret]
+    assert group_by_stage(items, lambda each: each, [{store}]) == ((secret,), (store,), (component,))
+    assert group_by_stage(items, lambda each: each, [{store}, {component}]) == ((secret,), (store,), (component,))
+    assert group_by_stage(items, lambda each: each, [{component}, {store}]) == ((secret,), (component,), (store,))
 
 
 async def test_concurrency_is_bounded_and_results_keep_their_order() -> None:

@@ -282,7 +282,7 @@ class AppliedResources:
                 repairs=self._repairs,
                 allow_empty=True,
                 rehearse=True,
-                first=frozenset(map(object_ref, manifests.secret_stores)),
+                first=(frozenset(map(object_ref, manifests.secret_stores)),),
                 kept=kept | (stale & await self._live.referenced_secrets() if stale else set()),
                 removals=[object_ref(ref) for ref in existing if ref not in foreign],
                 suspects=self._live.suspects,

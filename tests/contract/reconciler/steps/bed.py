@@ -1,0 +1,177 @@
+"""A hub that installs charts in its own cluster. No controllers run there: tests write the status of workloads."""
+
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from governor.errors import GovernorError, Kind
+from governor.kube.client import Client, Request, Transport
+from governor.kube.objects import ApiResource, Object
+from governor.process.clock import SystemClock
+from governor.reconciler.charts.digests import digest_of
+from governor.reconciler.render.request import Rendered, Renderer
+from governor.reconciler.render.request import Request as RenderRequest
+from testbed.kube.control_plane import ControlPlane
+from testbed.waiting import until
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, NAMESPACES
+from tests.contract.kube.controller.bed import events_of
+from tests.contract.reconciler.bed import LOCAL, WITHIN_S, HubBed
+from tests.contract.reconciler.render.bed import CHARTS
+
+OBJECTS = CHARTS / "objects"
+"""A chart that renders the objects in its values."""
+
+
+class CountingRenderer:
+    """A renderer that records what it renders."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self.requests: list[RenderRequest] = []
+
+    async def render(self, request: RenderRequest) -> Rendered:
+        self.requests.append(request)
+        return await self._renderer.render(request)
+
+
+class ShiftedClock(SystemClock):
+    """The system's clock, whose timestamps a test shifts into the future."""
+
+    def __init__(self) -> None:
+        self.shift_s = 0.0
+
+    def now(self) -> datetime.datetime:
+        return super().now() + datetime.timedelta(seconds=self.shift_s)
+
+
+class ModuleBed(HubBed):
+    """One hub, and the namespace of its modules' objects."""
+
+    def __init__(
+        self, plane: ControlPlane, client: Client, transport: Transport, namespace: str, directory: Path
+    ) -> None:
+        super().__init__(plane, client, transport, namespace, directory / "chart-cache")
+        self.space = f"{namespace}-apps"
+        self.clock = ShiftedClock()
+        self._directory = directory
+
+    @property
+    def group(self) -> str:
+        """An API group of this test's own."""
+        return f"{self.namespace}.example"
+
+    async def prepare(self) -> None:
+        """Create the namespace of the objects, and the Cluster ``local``."""
+        await self.create_namespace(self.space)
+        await self.apply("Cluster", "local", LOCAL)
+
+    async def create_namespace(self, name: str) -> None:
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await self.client.create(NAMESPACES, manifest, manager="tests")
+
+    def write_chart(self, name: str, *, crds: str = "", **templates: str) -> Path:
+        """Write a chart with these templates, by their names without extension, and return its directory."""
+        directory = self._directory / name
+        (directory / "templates").mkdir(parents=True)
+        (directory / "Chart.yaml").write_text(f"apiVersion: v2\nname: {name}\nversion: 1.0.0\n")
+        for file, text in templates.items():
+            (directory / "templates" / f"{file}.yaml").write_text(text)
+        if crds:
+            (directory / "crds").mkdir()
+            (directory / "crds" / "all.yaml").write_text(crds)
+        return directory
+
+    async def add(self, module: str, version: str = "1.0.0", chart: Path = OBJECTS, **more: Any) -> None:
+        """Create a Module with a chart of this machine; by default the one that renders the objects in its values."""
+        source = {"directory": str(chart), "digest": digest_of(chart)}
+        await self.add_module(module, version, **({"chart": source, "namespace": self.space} | more))
+
+    async def deploy(self, module: str, version: str = "1.0.0", **more: Any) -> Object:
+        """Apply the Installation of a module, and wait until that is Ready."""
+        await self.install(module, module, version, **more)
+        return await self.becomes(module, "Ready", version, more.get("values"))
+
+    async def becomes(
+        self, module: str, expected: str, version: str = "", values: Mapping[str, Any] | None = None
+    ) -> Object:
+        """Wait until the ModuleInstance has this state or reason, of its present generation."""
+
+        def is_so(found: Object) -> bool:
+            spec, status = found["spec"], found.get("status", {})
+            is_resolved = version in ("", spec["version"]) and (values is None or spec.get("values") == values)
+            is_observed = status.get("observedGeneration") == found["metadata"]["generation"]
+            return is_resolved and is_observed and expected in (status["state"], status["reason"])
+
+        return await self.shows("ModuleInstance", f"{module}.local", is_so)
+
+    async def find(self, resource: ApiResource, name: str, namespace: str | None = None) -> Object | None:
+        """Return an object of a module, or None."""
+        place = (self.space if namespace is None else namespace) if resource.namespaced else ""
+        try:
+            return await self.client.get(resource, name, place)
+        except GovernorError as error:
+            if error.kind is not Kind.NOT_FOUND:
+                raise
+            return None
+
+    async def data(self, name: str) -> dict[str, str] | None:
+        """Return the data of a ConfigMap of a module, or None if it does not exist."""
+        found = await self.find(CONFIG_MAPS, name)
+        return None if found is None else found.get("data", {})
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Wait until an asynchronous condition holds."""
+
+        async def holds() -> bool:
+            return bool(await condition())
+
+        await until(holds, within_s=WITHIN_S, every_s=0.02)
+
+    async def has_data(self, name: str, expected: Mapping[str, str] | None) -> None:
+        """Wait until a ConfigMap of a module has this data, or with None until it is gone."""
+
+        async def is_so() -> bool:
+            return await self.data(name) == expected
+
+        await self.until(is_so)
+
+    async def edit(self, name: str, manager: str = "user", **data: str) -> None:
+        """Change the data of a ConfigMap of a module as another client."""
+        await self.client.patch(CONFIG_MAPS, name, self.space, {"data": data}, manager=manager)
+
+    async def write_status(self, resource: ApiResource, name: str, status: Object) -> None:
+        """Write the status of an object of a module as its controller does."""
+        place = self.space if resource.namespaced else ""
+        await self.client.patch(resource, name, place, {"status": status}, manager="controllers", subresource="status")
+
+    async def finalize_namespace(self, name: str) -> None:
+        """Complete the deletion of a namespace as its controller does; its contents must be gone."""
+
+        async def is_terminating() -> bool:
+            found = await self.find(NAMESPACES, name)
+            return found is not None and "deletionTimestamp" in found["metadata"]
+
+        await self.until(is_terminating)
+        found = await self.find(NAMESPACES, name)
+        body = json.dumps({**(found or {}), "spec": {"finalizers": []}}).encode()
+        await self.client.send(Request("PUT", f"{NAMESPACES.path('', name)}/finalize", body=body))
+
+    async def reasons(self, module: str) -> list[tuple[str, str]]:
+        """Return type and reason of all Events about a ModuleInstance."""
+        found = await events_of(self.client, f"{module}.local", self.namespace)
+        return [(each["type"], each["reason"]) for each in found]
+
+    async def has_event(self, module: str, event_type: str, reason: str) -> None:
+        """Wait for an Event about a ModuleInstance."""
+
+        async def is_recorded() -> bool:
+            return (event_type, reason) in await self.reasons(module)
+
+        await self.until(is_recorded)
+
+
+def listed(*objects: Object) -> Object:
+    """Return the values with which the chart ``objects`` renders these objects."""
+    return {"objects": list(objects)}
