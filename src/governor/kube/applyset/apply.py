@@ -68,6 +68,8 @@ class ApplyTask(msgspec.Struct, frozen=True):
     """Whether fields of other managers are taken."""
     force_if_owned: bool = False
     """Whether they are taken if the object has the owner label."""
+    pinned: bool = False
+    """Whether the first attempt is for the resourceVersion of the live state only, which was not read just now."""
 
     @property
     def kept(self) -> tuple[Path, ...]:
@@ -94,11 +96,13 @@ class Writer:
                     return await self._attempt(task, live)
                 except GovernorError as error:
                     fields = immutable_fields(error) if live else ()
-                    # A field conflict without a live object concerns an object that was not read yet.
-                    if not (fields or is_stale(error) or (live is None and error.kind is Kind.CONFLICT)):
+                    # A field conflict concerns an object that was not read yet, or not just now.
+                    is_unread = (live is None or task.pinned) and error.kind is Kind.CONFLICT
+                    if not (fields or is_stale(error) or is_unread):
                         raise
                     last = error
                 before, live = live, await get(self._client, task.desired.resource, ref)
+                task = msgspec.structs.replace(task, pinned=False)
                 if fields and before and live and before["metadata"]["uid"] == live["metadata"]["uid"]:
                     return await self._recreate(task, live, f"{', '.join(fields)} is immutable")
         except GovernorError as error:
@@ -222,7 +226,8 @@ class Writer:
         else:
             manifest = with_live_values(manifest, live, task.kept)
             # Live values of ignored fields are written only onto the state that they were read from.
-            keys = ("uid", "resourceVersion") if task.kept and not dry_run else ("uid",)
+            is_pinned = task.pinned or (task.kept and not dry_run)
+            keys = ("uid", "resourceVersion") if is_pinned else ("uid",)
             precondition = {key: live["metadata"][key] for key in keys}
         return {**manifest, "metadata": {**manifest["metadata"], **precondition}}
 

@@ -6,6 +6,7 @@ Combines the decisions and actions of the modules beside it.
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -84,7 +85,12 @@ class ApplySet:
         self._clock = clock or SystemClock()
         self._inventory = Inventory(records or client, owner, settings)
         self._guard = ClaimGuard(
-            records or client, self._inventory, claim, self._clock, exclusive=settings.exclusive_claim
+            records or client,
+            self._inventory,
+            claim,
+            self._clock,
+            exclusive=settings.exclusive_claim,
+            fresh_s=settings.claim_fresh_s,
         )
 
     async def inventory(self) -> Entries:
@@ -123,7 +129,7 @@ class ApplySet:
         prune: bool = True,
         removals: Collection[ObjectRef] = (),
         suspects: Collection[ObjectRef] = (),
-        unchanged: Collection[ObjectRef] = (),
+        unchanged: Mapping[ObjectRef, str] | None = None,
     ) -> ConvergeReport:
         """Bring the cluster to the desired state: apply what changed, repair drift, prune what is no longer desired.
 
@@ -138,11 +144,12 @@ class ApplySet:
         if the inventory was lost and does not list them: without the owner label they are not deleted. Those of
         ``suspects`` are compared even if they did not change since they were seen as desired.
 
-        Of ``unchanged`` a watch of the caller says that they are as they were seen last: they are not looked at for
-        drift, except for Secrets, whose keys are needed. What is written is always read first.
+        Of ``unchanged`` a watch of the caller says that they are as they were seen last, at these resourceVersions:
+        they are not looked at for drift, except for Secrets, whose keys are needed, and written without being read
+        first. If the watch was late, the API server rejects that, and they are read.
         """
         history = RepairHistory(repairs, self._settings, self._clock.now())
-        survey = await self._survey(manifests, drift, history, suspects, frozenset(unchanged))
+        survey = await self._survey(manifests, drift, history, suspects, unchanged or {})
         survey = msgspec.structs.replace(
             survey,
             rehearse=rehearse,
@@ -219,7 +226,7 @@ class ApplySet:
         mode: DriftMode,
         history: RepairHistory,
         suspects: Collection[ObjectRef] = (),
-        unchanged: frozenset[ObjectRef] = frozenset(),
+        unchanged: Mapping[ObjectRef, str] = MappingProxyType({}),
     ) -> "_Survey":
         """Return what is to be done: validate, read the inventory, and compare what changed in the cluster."""
         desired = await self._validate(manifests)
@@ -234,9 +241,11 @@ class ApplySet:
         recorded = [each for each in known if mode is DriftMode.ENFORCE and entries[each.ref].digest]
         keyless = {each.ref for each in recorded if self._is_keyless(each, observed.get(each.ref))}
         applied = [each for each in desired if each.ref in keyless or is_applied(each, entries)]
-        tasks = [self._task(each) for each in desired if each.ref not in keyless and not is_applied(each, entries)]
+        changed = [each for each in desired if each.ref not in keyless and not is_applied(each, entries)]
+        live = self._known_states(changed, entries, observed, unchanged)
+        tasks = [self._task(each, pinned=each.ref in live) for each in changed]
         if mode is DriftMode.OFF:
-            return _Survey(desired, snapshot, tasks)
+            return _Survey(desired, snapshot, tasks, live)
         check = DriftCheck(self._client, self._writer(dry_run=True), history)
 
         async def compare(each: Desired) -> ObjectDrift | Seen | None:
@@ -253,7 +262,22 @@ class ApplySet:
         if mode is DriftMode.ENFORCE:
             by_ref = {each.ref: each for each in applied}
             tasks += [self._repair_task(by_ref[each.ref], each) for each in drifts if each.repairable]
-        return _Survey(desired, snapshot, tasks, drifts, seen, len(applied))
+        return _Survey(desired, snapshot, tasks, live, drifts, seen, len(applied))
+
+    def _known_states(
+        self, changed: Iterable[Desired], entries: Entries, observed: LiveObjects, unchanged: Mapping[ObjectRef, str]
+    ) -> dict[ObjectRef, Object]:
+        """Return of which objects enough is known to write them: metadata as observed, or as the caller watches it."""
+        known: dict[ObjectRef, Object] = {}
+        for ref in (each.ref for each in changed if each.ref in entries and not self._task(each).kept):
+            live = observed.get(ref)
+            if isinstance(live, dict):
+                known[ref] = live
+            elif ref in unchanged and ref not in observed and entries[ref].uid:
+                labels = {self._settings.owner_label: self._owner.id}
+                version = {"uid": entries[ref].uid, "resourceVersion": unchanged[ref]}
+                known[ref] = {"metadata": {**version, "labels": labels}}
+        return known
 
     def _with_digest_key(self, desired: Desired, live: Object | GovernorError | None) -> Desired:
         if not is_secret(desired.manifest):
@@ -271,9 +295,9 @@ class ApplySet:
         served = await find_kinds(self._client, kinds_to_discover(located))
         return validate(located, served, self._owner, self._settings)
 
-    def _task(self, desired: Desired, *, force: bool = False) -> ApplyTask:
+    def _task(self, desired: Desired, *, force: bool = False, pinned: bool = False) -> ApplyTask:
         ignored = patterns_for(desired.ref, self._settings.ignored_fields)
-        return ApplyTask(desired, ignored, force=force or self._settings.force_conflicts)
+        return ApplyTask(desired, ignored, force=force or self._settings.force_conflicts, pinned=pinned)
 
     async def _change(
         self, survey: "_Survey"
@@ -288,7 +312,8 @@ class ApplySet:
             await self._inventory.write(snapshot, entries)
             return {}, (), entries
         run = ApplyRun(self._client, self._writer(), self._guard, self._settings, self._clock)
-        live = await run.read(due, entries)
+        unread = [each for each in due if each.ref not in survey.live]
+        live = {**survey.live, **await run.read(unread, entries)}
         if survey.rehearse and (refused := await self._rehearse(survey, live)):
             return refused, skip_prune(entries, desired, next(iter(refused))), entries
         snapshot = await self._guard.begin(snapshot, before_prune(before_apply(entries, due, live), desired))
@@ -354,6 +379,8 @@ class _Survey(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     tasks: list[ApplyTask]
     """Objects whose manifest changed, and repairs."""
+    live: LiveObjects = {}
+    """What is known of those of them that need not be read."""
     drifts: list[ObjectDrift] = []
     seen: Mapping[ObjectRef, Seen] = {}
     """New states of objects that changed and are still as desired."""

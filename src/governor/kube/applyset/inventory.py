@@ -223,19 +223,28 @@ class Inventory:
 class ClaimGuard:
     """Lets a set be written only while its claim is the stored one; without a claim it permits every write.
 
-    The claim is read before each stage, and before a write if the last read is ``CLAIM_TTL_S`` old. A new holder waits
-    that long after it has stored its claim: the holder before it has then read the new claim, or begins no write any
-    more. A request that it has begun may still arrive, with its retries; there are at most ``Settings.concurrency``.
+    The claim is read before each stage, unless it is fresh, and before a write if the last read is ``CLAIM_TTL_S`` old.
+    A new holder waits that long after it has stored its claim: the holder before it has then read the new claim, or
+    begins no write any more. A request that it has begun may still arrive, with its retries; there are at most
+    ``Settings.concurrency``.
     """
 
     def __init__(
-        self, client: Client, inventory: Inventory, claim: Claim | None, clock: Clock, *, exclusive: bool = False
+        self,
+        client: Client,
+        inventory: Inventory,
+        claim: Claim | None,
+        clock: Clock,
+        *,
+        exclusive: bool = False,
+        fresh_s: float = 0.0,
     ) -> None:
         self._client = client
         self._inventory = inventory
         self._claim = claim
         self._clock = clock
         self._exclusive = exclusive
+        self._fresh_s = min(fresh_s, CLAIM_TTL_S)
         self._snapshot = Snapshot()
         self._read_at: float | None = None
         self._taken_at: float | None = None
@@ -278,9 +287,19 @@ class ClaimGuard:
             await self.before_write()
 
     async def before_stage(self) -> None:
-        """Read the claim; PRECONDITION if another holder has claimed the set."""
-        if self._claim is None:
-            return
+        """Read the claim unless it is fresh; PRECONDITION if another holder has claimed the set."""
+        if self._claim is not None and self._is_older_than(self._fresh_s):
+            await self._read()
+
+    async def before_write(self) -> None:
+        """Read the claim if the last read is too old."""
+        if self._claim is not None and self._is_older_than(CLAIM_TTL_S):
+            await self._read()
+
+    def _is_older_than(self, seconds: float) -> bool:
+        return self._read_at is None or self._clock.monotonic() - self._read_at >= seconds
+
+    async def _read(self) -> None:
         read_at = self._clock.monotonic()
         if not await self._inventory.is_at(self._snapshot):
             snapshot = await self._inventory.read()
@@ -288,12 +307,6 @@ class ClaimGuard:
                 raise self._lost(snapshot.claim.claim if snapshot.claim else None)
             self._snapshot = snapshot
         self._read_at = read_at
-
-    async def before_write(self) -> None:
-        """Read the claim if the last read is too old."""
-        is_old = self._read_at is None or self._clock.monotonic() - self._read_at >= CLAIM_TTL_S
-        if self._claim is not None and is_old:
-            await self.before_stage()
 
     def _is_settled(self, snapshot: Snapshot) -> bool:
         """Return whether no holder before this one can write: there was none, or this one has waited."""

@@ -167,6 +167,9 @@ class Settings(msgspec.Struct, frozen=True):
     settle_s: float = 0.0
     """Pause between a stage in which objects were created and the next one, whose objects may refer to them: a
     controller reads both from caches, which are filled independently of each other."""
+    claim_fresh_s: float = 0.0
+    """The claim is not read again before a stage if it was read or stored within this time, at most ``CLAIM_TTL_S``:
+    a new holder waits that long before it writes."""
     served_timeout_s: float = 60.0
     """How long to wait until the kind of a new CustomResourceDefinition is served."""
     repair_limit: int = 3

@@ -1,13 +1,14 @@
-"""Reflectors shared by the controllers of one term: one for each kind, view, namespace and selectors."""
+"""What the controllers of one term share: a reflector for each kind, view, namespace and selectors; inventories."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from governor.kube.applyset.inventory import CONFIG_MAPS
 from governor.kube.client import Client
-from governor.kube.objects import ApiResource
+from governor.kube.objects import ApiResource, Object
 from governor.kube.reflector import Added, Event, Reflector, Store, View
 from governor.kube.reflector.store import Index
 from governor.process.clock import Clock
@@ -72,6 +73,17 @@ class Caches:
         self._clock = clock
         self._group = group
         self._caches: dict[tuple[Any, ...], Cache[Any]] = {}
+        self._inventories: dict[tuple[str, str], Sequence[Object]] = {}
+        self._listing = asyncio.Lock()
+
+    async def inventories(self, namespace: str, label: str) -> Sequence[Object]:
+        """Return the metadata of the inventories with a label at the start of the term; they are listed once."""
+        async with self._listing:
+            found = self._inventories.get((namespace, label))
+            if found is None:
+                listed = self._client.list(CONFIG_MAPS, namespace, labels=label, metadata_only=True)
+                found = self._inventories[namespace, label] = [_named(each, label) async for each in listed]
+            return found
 
     def get(
         self,
@@ -94,3 +106,10 @@ class Caches:
             cache = self._caches[key] = Cache(self._client, resource, view, selection, indexes, self._clock)
             self._group.create_task(cache.reflector.run())
         return cache
+
+
+def _named(inventory: Object, label: str) -> Object:
+    """Return an inventory without what does not identify its owner."""
+    metadata = inventory["metadata"]
+    labels = {label: (metadata.get("labels") or {}).get(label)}
+    return {"metadata": {"name": metadata["name"], "namespace": metadata.get("namespace", ""), "labels": labels}}

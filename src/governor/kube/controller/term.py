@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from governor.errors import GovernorError
-from governor.kube.applyset.inventory import CONFIG_MAPS
 from governor.kube.controller import mapping
 from governor.kube.controller.caches import Cache, Caches, Selection
 from governor.kube.controller.controller import Controller, KindOf, OwnedBy, Owns, Source, Watch
@@ -112,7 +111,7 @@ class ControllerRun(Generic[V]):
         for cache in self._caches:
             await cache.reflector.synced()
         self._step = "listing the inventories"
-        await self._retry(self._add_orphans)
+        await self._retry(lambda: self._add_orphans(caches))
         self._step = ""
         _log.info("controller started", controller=self.name, objects=len(self._primary.store))
         resync = Resync(
@@ -228,11 +227,11 @@ class ControllerRun(Generic[V]):
                 _log.warning("controller cannot start yet; retrying", controller=self.name, error=str(error))
                 await self._clock.sleep(retries.next_delay_s())
 
-    async def _add_orphans(self) -> None:
+    async def _add_orphans(self, caches: Caches) -> None:
         """Add the owners that no longer exist but have an inventory: no event announces their deletion any more."""
         label = self._controller.settings.inventory_label
         place = self._namespace if self._resource.namespaced else self._environment.namespace
-        async for each in self._client.list(CONFIG_MAPS, place, labels=label, metadata_only=True):
+        for each in await caches.inventories(place, label):
             key = mapping.key_of_inventory(self.name, self._resource, each, label)
             if key and key not in self._primary.store:
                 self._remember(key)

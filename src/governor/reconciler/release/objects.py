@@ -28,6 +28,7 @@ SETTINGS: Final = Settings(
     exclusive_claim=True,
     keep_annotations=_KEEP,
     single_reads=16,  # a list by label makes the API server read all objects of a kind
+    claim_fresh_s=1.0,  # a small module is applied with one claim
 )
 """Of all modules: labels of their objects and inventories."""
 

@@ -21,7 +21,7 @@ from governor.reconciler.release.home import ensure_home
 from governor.reconciler.release.objects import module_objects
 from governor.reconciler.release.reference import is_same
 from governor.reconciler.render.request import Rendered
-from governor.reconciler.steps.comparison import REMOVAL_REFUSED, changed, content_digest, scaled
+from governor.reconciler.steps.comparison import REMOVAL_REFUSED, content_digest, scaled, unchanged
 from governor.reconciler.steps.manifests import is_listed, manifests_of
 from governor.reconciler.steps.namespaces import (
     NAMESPACE,
@@ -118,7 +118,7 @@ async def _converge_once(work: Work, rendered: Rendered, drift: DriftMode, *, pr
         repairs=work.repairs,
         allow_empty=True,
         prune=prune,
-        unchanged=work.entries.keys() - changed(spec, work.entries.values(), work.on.watch),
+        unchanged=unchanged(spec, work.entries, work.on.watch),
     )
 
 

@@ -17,9 +17,9 @@ from governor.reconciler.kinds.module_instance import ModuleInstanceSpec
 from governor.reconciler.release.objects import claim_of, ignored_fields, owner_of
 from governor.reconciler.release.reference import is_same
 from governor.reconciler.steps.step import Halt, Target, Work, failing
-from governor.reconciler.watch import ClusterWatch
+from governor.reconciler.watch import ClusterWatch, ObjectState
 from governor.values.digest import digest
-
+from governor.values.paths import Path
 
 REMOVAL_REFUSED: Final = "RemovalRefused"
 """Reason of a module that renders fewer objects than it has, until it renders them again or is changed."""
@@ -37,7 +37,7 @@ async def compare(work: Work) -> Work | Halt:
         and snapshot is not None
         and status.inventory_digest == content_digest(entries)
         and _is_claimed(work, snapshot)
-        and (spec.drift.mode is Drift.OFF or not changed(spec, entries.values(), watch))
+        and (spec.drift.mode is Drift.OFF or len(unchanged(spec, entries, watch)) == len(entries))
     )
     return msgspec.structs.replace(work, entries=entries, is_settled=is_settled)
 
@@ -83,11 +83,15 @@ def foreign_claim(work: Work) -> str:
     )
 
 
-def changed(spec: ModuleInstanceSpec, entries: Iterable[Entry], watch: ClusterWatch) -> list[ObjectRef]:
-    """Return the objects that were changed or deleted since they were seen as desired, or are not known."""
-    entries = tuple(entries)
-    rules = ignored_fields(spec, scaled(watch, (each.ref for each in entries)))
-    return [each.ref for each in entries if not _is_as_seen(each, watch, patterns_for(each.ref, rules))]
+def unchanged(spec: ModuleInstanceSpec, entries: Entries, watch: ClusterWatch) -> dict[ObjectRef, str]:
+    """Return the objects that are known to be as they were seen as desired, with their resourceVersions."""
+    rules = ignored_fields(spec, scaled(watch, entries))
+    states = {ref: watch.state(ref) for ref in entries}
+    return {
+        ref: state.resource_version
+        for ref, state in states.items()
+        if state is not None and _is_as_seen(entries[ref], state, patterns_for(ref, rules))
+    }
 
 
 def scaled(watch: ClusterWatch, refs: Iterable[ObjectRef]) -> list[ObjectRef]:
@@ -95,8 +99,7 @@ def scaled(watch: ClusterWatch, refs: Iterable[ObjectRef]) -> list[ObjectRef]:
     return [each for each in refs if watch.is_autoscaled(each)]
 
 
-def _is_as_seen(entry: Entry, watch: ClusterWatch, ignored: Iterable[object]) -> bool:
-    state = watch.state(entry.ref)
-    if state is None or state.is_terminating or state.uid != entry.uid:
+def _is_as_seen(entry: Entry, state: ObjectState, ignored: Iterable[Path]) -> bool:
+    if state.is_terminating or state.uid != entry.uid:
         return False
-    return is_unchanged(entry.seen, state.seen(ignored))  # type: ignore[arg-type]
+    return is_unchanged(entry.seen, state.seen(ignored))

@@ -209,6 +209,27 @@ async def test_a_claim_taken_during_a_run_stops_it_before_the_next_stage(
     await rival.finish()
 
 
+@pytest.mark.parametrize("elapsed_s", [0.0, 1.0])
+async def test_a_fresh_claim_is_not_read_again_before_a_stage(
+    recording: RecordingClient, client: Client, namespace: str, cluster_uid: str, elapsed_s: float
+) -> None:
+    clock = VirtualClock()
+    rival = _Rival(client, namespace, cluster_uid)
+
+    async def claim_during_the_first_stage(request: Request, send: Callable[[Request], Awaitable[bytes]]) -> bytes:
+        if request.path == CONFIG_MAPS.path(namespace, "a"):
+            await rival.claim()
+            await clock.advance(elapsed_s)
+        return await send(request)
+
+    recording.intercept = claim_during_the_first_stage
+    objects = make_set(recording, namespace, clock=clock, claim=Claim("hub-a", 1, 1, cluster_uid), claim_fresh_s=1.0)
+    error = await error_of(objects.converge([config_map("a"), deployment("d")]))
+    is_written = await exists(client, DEPLOYMENTS, "d", namespace)
+    assert (error.code, is_written) == (("claim-lost", False) if elapsed_s else ("inventory-conflict", True))
+    await rival.finish()
+
+
 async def test_within_a_stage_the_claim_is_read_again_after_its_time_to_live(
     recording: RecordingClient, client: Client, namespace: str, cluster_uid: str
 ) -> None:
