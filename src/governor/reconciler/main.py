@@ -98,7 +98,7 @@ class Reconciler:
             cluster_states_controller(
                 self._clock, self.reachability, self._settings.unknown_after, self._targets.forget
             ),
-            installations_controller(),
+            installations_controller(self._clock),
             channels_controller(),
             module_instances_controller(self._work, self._targets),
         )

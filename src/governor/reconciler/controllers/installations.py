@@ -7,30 +7,48 @@ from governor.kube.controller import Condition, Context, Controller, EventType, 
 from governor.kube.controller.conditions import FALSE
 from governor.kube.controller.views import readable
 from governor.kube.reflector import Store, Unreadable
-from governor.process.reconcile.reconciler import Done, Outcome
-from governor.reconciler.controllers.watched import SETTINGS, catalogue_of, is_edited, nothing_to_finalize
+from governor.process.clock import Clock
+from governor.process.reconcile.reconciler import Done, Outcome, Requeue
+from governor.reconciler.controllers.watched import SETTINGS, Delay, catalogue_of, is_edited, nothing_to_finalize
 from governor.reconciler.kinds.channel import CHANNEL, Channel
 from governor.reconciler.kinds.cluster import CLUSTER, Cluster
 from governor.reconciler.kinds.installation import INSTALLATION, Installation, InstallationStatus
 from governor.reconciler.kinds.module import MODULE, Module
 from governor.reconciler.kinds.module_instance import MODULE_INSTANCE, ModuleInstance
-from governor.reconciler.kinds.state import RESOLVED
+from governor.reconciler.kinds.state import RESOLVED, State
 from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES, is_selecting
 from governor.reconciler.resolution.placement import place
 from governor.reconciler.states.installation_state import OnCluster, installation_status
 
 NAME: Final = "installations"
+LASTING_S: Final = 1.0
+"""A state that work is under way is written only if it lasts longer: most changes are applied within this time."""
+_PASSING: Final = frozenset({State.PENDING, State.PROCESSING})
 
 
-def installations_controller() -> Controller[Installation]:
+def installations_controller(clock: Clock) -> Controller[Installation]:
     """Return the controller."""
+    delay = Delay(clock, LASTING_S)
+
+    async def reconcile(context: Context[Installation]) -> Outcome:
+        status = _status(context)
+        if status.state in _PASSING and (wait_s := delay.wait_s(context.key.name)):
+            return Requeue(wait_s)
+        delay.forget(context.key.name)
+        await _report(context, status)
+        return Done()
+
+    async def finalize(context: Context[Installation | None]) -> Outcome:
+        delay.forget(context.key.name)
+        return await nothing_to_finalize(context)
+
     controller = Controller(
         NAME,
         INSTALLATION.resource,
         Installation,
-        _report,
+        reconcile,
         settings=SETTINGS,
-        finalize=nothing_to_finalize,
+        finalize=finalize,
         indexes=INSTALLATION_INDEXES,
     )
     controller.watches(
@@ -82,7 +100,7 @@ def selecting(cluster: Cluster, installations: Store[Installation]) -> Iterable[
     ]
 
 
-async def _report(context: Context[Installation]) -> Outcome:
+def _status(context: Context[Installation]) -> InstallationStatus:
     installation, catalogue = context.object, catalogue_of(context)
     views = filter(None, map(readable, context.store(Cluster).values()))
     clusters = {
@@ -92,12 +110,14 @@ async def _report(context: Context[Installation]) -> Outcome:
         for each in views
         if is_selecting(installation, each)
     }
-    status = installation_status(installation, clusters)
-    resolved, before = _resolved(status), _resolved(installation.status)
+    return installation_status(installation, clusters)
+
+
+async def _report(context: Context[Installation], status: InstallationStatus) -> None:
+    resolved, before = _resolved(status), _resolved(context.object.status)
     if await context.write_status(status) and resolved and (before is None or resolved.reason != before.reason):
         event_type = EventType.WARNING if resolved.status == FALSE else EventType.NORMAL
         context.event(resolved.reason, resolved.message, event_type)
-    return Done()
 
 
 def _resolved(status: InstallationStatus) -> Condition | None:

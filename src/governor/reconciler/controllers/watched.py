@@ -103,3 +103,21 @@ class Pace:
     def forget(self, key: str) -> None:
         """Drop what is known of a deleted key."""
         self._last.pop(key, None)
+
+
+class Delay:
+    """How long something is the case for a key, and whether that is long enough to act."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._since: dict[str, float] = {}
+
+    def wait_s(self, key: str) -> float:
+        """Return how long to wait; it begins with the first call for a key."""
+        now_s = self._clock.monotonic()
+        return max(0.0, self._since.setdefault(key, now_s) + self._seconds - now_s)
+
+    def forget(self, key: str) -> None:
+        """Begin again with the next call."""
+        self._since.pop(key, None)

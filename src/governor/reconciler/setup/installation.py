@@ -4,8 +4,9 @@ Namespace and Cluster are only ever created: what users have changed in them sin
 """
 
 from governor.errors import GovernorError, Kind
+from governor.kube.applyset.live import get
 from governor.kube.client import Client
-from governor.kube.objects import ApiResource, Object
+from governor.kube.objects import ApiResource, Object, ref_of
 from governor.process.clock import Clock
 from governor.reconciler.core_kinds import NAMESPACES
 from governor.reconciler.kinds.cluster import CLUSTER, LOCAL
@@ -46,6 +47,8 @@ async def _ensure_namespace(client: Client, name: str, *, create: bool) -> str:
 
 
 async def _create(client: Client, resource: ApiResource, manifest: Object) -> str:
+    if await get(client, resource, ref_of(manifest)):
+        return "exists"
     try:
         await client.create(resource, manifest, manager=MANAGER)
     except GovernorError as error:

@@ -32,16 +32,17 @@ def line_of(placement: Placement | None, entry: Entry[ModuleInstance] | None) ->
     if isinstance(entry, Unreadable):
         problem = Problem("Unreadable", f"ModuleInstance {entry.metadata.name}: {entry.reason}", Actor.OPERATOR)
         return _problem_line(entry.metadata.name.partition(".")[0], "", problem)
-    return _instance_line(entry)
+    is_placed = placement is None or placement.outcome == entry.spec
+    return _instance_line(entry, is_placed=is_placed)
 
 
-def _instance_line(instance: ModuleInstance) -> ModuleLine:
+def _instance_line(instance: ModuleInstance, *, is_placed: bool) -> ModuleLine:
     spec, status = instance.spec, instance.status
     if instance.metadata.deletion_timestamp:
         return _line(spec.module, State.DELETING, spec.version, "Deleting", status.message or "it is being removed")
     if spec.hold is not None:
         return _problem_line(spec.module, spec.version, spec.hold)
-    if status.state is None or status.observed_generation != instance.metadata.generation:
+    if not is_placed or status.state is None or status.observed_generation != instance.metadata.generation:
         state = State.PENDING if status.state is None else State.PROCESSING
         return _line(spec.module, state, spec.version, "Outdated", "the last change has not been observed yet")
     return ModuleLine(spec.module, status.state, spec.version, status.reason, shortened(status.message), status.actor)

@@ -17,6 +17,7 @@ from tests.unit.reconciler.bed import CREATED, digest, instance, unreadable
 SPEC = ModuleInstanceSpec("dapr", "local", "dapr", CREATED, "1.0.0", digest("1.0.0"), "dapr", "dapr")
 PROBLEM = Problem("Conflict", "two of them", Actor.USER)
 WANTED = Placement("dapr", "dapr", "1.0.0", SPEC)
+EDITED = Placement("dapr", "dapr", "1.0.0", msgspec.structs.replace(SPEC, values={"a": 1}))
 UNRESOLVED = Placement("dapr", "dapr", "2.0.0", PROBLEM)
 
 
@@ -34,6 +35,9 @@ def reported(state: str, generation: int = 1, **more: Any) -> ModuleInstance:
         (WANTED, instance(SPEC), State.PENDING, "Outdated"),
         (WANTED, reported("Ready"), State.READY, "Because"),
         (WANTED, reported("Ready", generation=0), State.PROCESSING, "Outdated"),
+        (EDITED, reported("Ready"), State.PROCESSING, "Outdated"),
+        (EDITED, instance(msgspec.structs.replace(SPEC, hold=PROBLEM)), State.WARNING, "Conflict"),
+        (EDITED, reported("Ready", deletionTimestamp="2026-01-01T00:00:00Z"), State.DELETING, "Deleting"),
         (None, reported("Ready", deletionTimestamp="2026-01-01T00:00:00Z"), State.DELETING, "Deleting"),
         (None, instance(msgspec.structs.replace(SPEC, hold=PROBLEM)), State.WARNING, "Conflict"),
         (WANTED, unreadable("dapr.local"), State.ERROR, "Unreadable"),
