@@ -7,7 +7,7 @@ import pytest
 
 from governor.kube.client import Client, Limits, Transport
 from governor.process.flowcontrol.limiter import Rate
-from governor.reconciler.controllers import cluster_states, clusters
+from governor.reconciler.controllers import cluster_states, clusters, installations
 from governor.reconciler.kinds.channel import CHANNEL
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.bed import FaultyApi, admin_of
@@ -51,6 +51,7 @@ def hub(
     monkeypatch.setattr(clusters, "INTERVAL_S", 0.01)
     monkeypatch.setattr(clusters, "RECHECK_S", 0.2)
     monkeypatch.setattr(cluster_states, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(installations, "LASTING_S", 0.01)
     return HubBed(control_plane, client, transport, namespace, tmp_path / "chart-cache")
 
 
