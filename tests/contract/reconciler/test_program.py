@@ -10,6 +10,8 @@ import aiohttp
 from governor.kube.lease import LEASES
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.reconciler.bed import HubBed, state
+from toolchain import cache
+from toolchain.renderer import RENDERER
 
 
 async def test_the_program_serves_health_and_metrics_and_stops_by_a_signal(
@@ -22,7 +24,7 @@ async def test_the_program_serves_health_and_metrics_and_stops_by_a_signal(
         "-m",
         "governor.cli.main",
         "reconciler",
-        env={**environment, "PATH": os.environ["PATH"]},
+        env={**environment, "PATH": os.pathsep.join([str(cache.provide(RENDERER).parent), os.environ["PATH"]])},
         stderr=asyncio.subprocess.PIPE,
     )
     assert program.stderr is not None

@@ -74,7 +74,7 @@ async def test_a_cluster_that_does_not_answer_ages_to_unknown_and_delays_no_othe
         faults.stall()
         found = await hub.shows("Cluster", "eu", lambda each: state(each) == "Unknown")
         (line,) = found["status"]["modules"]
-        assert (line["state"], line["message"]) == ("Unknown", "last known state: Pending")
+        assert (line["state"], line["message"]) == ("Unknown", "last known state: Error")
         version = found["metadata"]["resourceVersion"]
         await hub.add_module("redis")
         await hub.install("redis", "redis")
@@ -82,4 +82,4 @@ async def test_a_cluster_that_does_not_answer_ages_to_unknown_and_delays_no_othe
         await hub.shows("Cluster", "local", lambda each: each["status"]["ready"] == "0/2")
         assert (await hub.get("Cluster", "eu"))["metadata"]["resourceVersion"] == version, "nothing new was written"
         faults.resume()
-        await hub.shows("Cluster", "eu", lambda each: state(each) == "Pending")
+        await hub.shows("Cluster", "eu", lambda each: state(each) == "Error")

@@ -34,7 +34,7 @@ async def test_an_edit_of_a_channel_moves_all_its_modules_and_a_deletion_removes
             await hub.install(name, name, channel="stable", valuesFromLabels={"global.region": "region"})
         await hub.shows("Installation", "dapr", lambda each: reason(each) == "ChannelMissing")
         await hub.apply("Channel", "stable", {"modules": {"dapr": "1.0.0", "redis": "1.0.0"}})
-        first = await hub.shows("ModuleInstance", "dapr.local", lambda each: state(each) == "Pending")
+        first = await hub.shows("ModuleInstance", "dapr.local", lambda each: reason(each) == "Resolved")
         assert first["spec"]["values"] == {"global": {"region": "eu"}}
         assert first["spec"]["chartDigest"] == DIGESTS["1.0.0"]
         await hub.shows("Channel", "stable", lambda each: reason(each, "Complete") == "Complete")

@@ -151,7 +151,7 @@ async def test_a_module_of_a_hub_is_rendered_for_its_cluster(
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", **metadata}, "data": data}
     await hub.client.create(SECRETS, secret, manager="user")
     async with hub.reconciling():
-        await hub.apply("Cluster", "local", LOCAL)
+        await hub.apply("Cluster", "local", LOCAL | {"paused": True})
         await hub.add_module("looking", chart={"directory": str(path), "digest": digest_of(path)})
         sources = [{"secretRef": {"name": "s"}}]
         await hub.install("looking", "looking", values={"at": hub.namespace}, valuesFrom=sources)
