@@ -187,7 +187,7 @@ async def test_a_restart_on_a_compliant_hub_writes_nothing_but_the_lease(hub: Hu
     async with hub.reconciling(faults.access) as registry:
         await until_true(lambda: runs(registry, "module-instances") >= 20)
         await until_true(lambda: runs(registry, "installations") >= 20 and runs(registry, "clusters") >= 1)
-        await until_true(lambda: faults.count(lambda each: each.path == "/version") == 1)
+        await until_true(lambda: faults.count(lambda each: each.path == "/version") >= 1)
         await until_true(lambda: runs(registry, "cluster-states") >= 2)
         assert [each for each in faults.requests if is_write(each)] == []
         listed = [each.path for each in faults.requests if each.path == RESOURCES["ModuleInstance"].path(hub.namespace)]
