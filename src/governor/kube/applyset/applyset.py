@@ -318,7 +318,7 @@ class ApplySet:
             return refused, skip_prune(entries, desired, next(iter(refused))), entries
         snapshot = await self._guard.begin(snapshot, before_prune(before_apply(entries, due, live), desired))
         results = await run.run(survey.tasks, live, survey.first)
-        entries = after_apply(snapshot.entries, due, results)
+        entries = after_apply(snapshot.entries, due, results, survey.snapshot.entries.keys())
         blocker = survey.blocker(results)
         pruned = skip_prune(entries, desired, blocker) if blocker else await self._prune(entries, desired)
         entries = after_prune(entries, pruned)

@@ -29,6 +29,7 @@ _ROW_BYTES: Final = 140
 """What uid, digest and state of an object take: reserved for entries that do not have them yet."""
 _METADATA: Final = ("annotations", "finalizers", "labels", "ownerReferences")
 _SHORT_HASH_BYTES: Final = 12
+_NOT_CREATED: Final = frozenset({Outcome.REFUSED, Outcome.SKIPPED})
 
 
 class Entry(msgspec.Struct, frozen=True, order=True):
@@ -136,12 +137,17 @@ def before_apply(entries: Entries, due: Iterable[Desired], live: LiveObjects) ->
     return {**entries, **{desired.ref: _intent(entries.get(desired.ref), desired, live) for desired in due}}
 
 
-def after_apply(entries: Entries, due: Iterable[Desired], results: Mapping[ObjectRef, ObjectResult]) -> Entries:
-    """Return the entries to store after the due objects were applied."""
-    return {
-        **entries,
-        **{desired.ref: _applied(entries[desired.ref], desired, results[desired.ref]) for desired in due},
-    }
+def after_apply(
+    entries: Entries, due: Iterable[Desired], results: Mapping[ObjectRef, ObjectResult], listed: Collection[ObjectRef]
+) -> Entries:
+    """Return the entries to store after the due objects were applied; ``listed`` were in the inventory before.
+
+    A new object that was refused or not sent does not exist. Its entry would have to be pruned, and a user who may not
+    create an object may usually not delete it either.
+    """
+    applied = {desired.ref: _applied(entries[desired.ref], desired, results[desired.ref]) for desired in due}
+    absent = {ref for ref in applied.keys() - set(listed) if results[ref].outcome in _NOT_CREATED}
+    return {ref: entry for ref, entry in {**entries, **applied}.items() if ref not in absent}
 
 
 def before_prune(entries: Entries, desired: Collection[ObjectRef]) -> Entries:

@@ -29,7 +29,8 @@ LabelledName: TypeAlias = Annotated[str, msgspec.Meta(pattern=_SUBDOMAIN, max_le
 ReleaseName: TypeAlias = Annotated[str, msgspec.Meta(pattern=_SUBDOMAIN, max_length=53)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 DataKey: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[-._a-zA-Z0-9]+$", max_length=253)]
-Values: TypeAlias = dict[str, Any]
+Values: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"x-kubernetes-map-type": "atomic"})]
+"""Values of a chart. Server-side apply replaces them as a whole: it would store null for a map that becomes empty."""
 Time: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 

@@ -68,7 +68,6 @@ async def test_server_errors_affect_only_their_objects(
         "c1": False,
         "c2": False,
         "c3": True,
-        "later": False,
     }
     again = await apply(objects, manifests)
     assert again.ok

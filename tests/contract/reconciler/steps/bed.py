@@ -1,23 +1,29 @@
 """A hub that installs charts in its own cluster. No controllers run there: tests write the status of workloads."""
 
+import base64
 import datetime
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from governor.errors import GovernorError, Kind
+from governor.kube.applyset.entries import pack
+from governor.kube.applyset.inventory import FORMAT, checksum
 from governor.kube.client import Client, Request, Transport
 from governor.kube.objects import ApiResource, Object
 from governor.process.clock import SystemClock
 from governor.reconciler.charts.digests import digest_of
+from governor.reconciler.release.objects import SETTINGS, owner_of
 from governor.reconciler.render.request import Rendered, Renderer
 from governor.reconciler.render.request import Request as RenderRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
-from tests.contract.kube.applyset.bed import CONFIG_MAPS, NAMESPACES
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS, config_map
 from tests.contract.kube.controller.bed import events_of
-from tests.contract.reconciler.bed import LOCAL, WITHIN_S, HubBed
+from tests.contract.reconciler.bed import LOCAL, WITHIN_S, HubBed, condition
 from tests.contract.reconciler.render.bed import CHARTS
 
 OBJECTS = CHARTS / "objects"
@@ -91,18 +97,25 @@ class ModuleBed(HubBed):
     async def deploy(self, module: str, version: str = "1.0.0", **more: Any) -> Object:
         """Apply the Installation of a module, and wait until that is Ready."""
         await self.install(module, module, version, **more)
-        return await self.becomes(module, "Ready", version, more.get("values"))
+        return await self.becomes(module, "Ready", version=version, **more)
 
-    async def becomes(
-        self, module: str, expected: str, version: str = "", values: Mapping[str, Any] | None = None
-    ) -> Object:
-        """Wait until the ModuleInstance has this state or reason, of its present generation."""
+    async def becomes(self, module: str, expected: str, **spec: Any) -> Object:
+        """Wait until the ModuleInstance has this state or reason, of its present generation and with this spec."""
 
         def is_so(found: Object) -> bool:
-            spec, status = found["spec"], found.get("status", {})
-            is_resolved = version in ("", spec["version"]) and (values is None or spec.get("values") == values)
+            status = found.get("status", {})
             is_observed = status.get("observedGeneration") == found["metadata"]["generation"]
-            return is_resolved and is_observed and expected in (status["state"], status["reason"])
+            return has(found["spec"], spec) and is_observed and expected in (status["state"], status["reason"])
+
+        return await self.shows("ModuleInstance", f"{module}.local", is_so)
+
+    async def is_applied(self, module: str, **spec: Any) -> Object:
+        """Wait until the objects of a module are applied, whether ready or not."""
+
+        def is_so(found: Object) -> bool:
+            deployed = condition(found, "Deployed")
+            is_observed = deployed.get("observedGeneration") == found["metadata"]["generation"]
+            return has(found["spec"], spec) and is_observed and deployed["status"] == "True"
 
         return await self.shows("ModuleInstance", f"{module}.local", is_so)
 
@@ -146,6 +159,40 @@ class ModuleBed(HubBed):
         place = self.space if resource.namespaced else ""
         await self.client.patch(resource, name, place, {"status": status}, manager="controllers", subresource="status")
 
+    async def ready_deployment(self, name: str, replicas: int) -> None:
+        """Write the status of a Deployment whose pods are available, as its controller does."""
+        await self.write_status_of_deployment(name, available=replicas)
+
+    async def write_status_of_deployment(self, name: str, *, available: int) -> None:
+        """Write the status of a Deployment of which so many pods are available."""
+
+        async def is_written() -> bool:
+            found = await self.find(DEPLOYMENTS, name)
+            if found is None:
+                return False
+            counts = dict.fromkeys(("replicas", "updatedReplicas"), found["spec"]["replicas"])
+            ready = dict.fromkeys(("readyReplicas", "availableReplicas"), available)
+            observed = {"observedGeneration": found["metadata"]["generation"]}
+            await self.write_status(DEPLOYMENTS, name, counts | ready | observed)
+            return True
+
+        await self.until(is_written)
+
+    async def scale(self, name: str, replicas: int) -> None:
+        """Set the replicas of a Deployment as an autoscaler does."""
+        await self.client.patch(
+            DEPLOYMENTS, name, self.space, {"spec": {"replicas": replicas}}, manager="scaler", subresource="scale"
+        )
+
+    async def has_replicas(self, name: str, expected: int) -> None:
+        """Wait until a Deployment has this number of replicas in its spec."""
+
+        async def is_so() -> bool:
+            found = await self.find(DEPLOYMENTS, name)
+            return found is not None and found["spec"]["replicas"] == expected
+
+        await self.until(is_so)
+
     async def finalize_namespace(self, name: str) -> None:
         """Complete the deletion of a namespace as its controller does; its contents must be gone."""
 
@@ -158,10 +205,35 @@ class ModuleBed(HubBed):
         body = json.dumps({**(found or {}), "spec": {"finalizers": []}}).encode()
         await self.client.send(Request("PUT", f"{NAMESPACES.path('', name)}/finalize", body=body))
 
+    async def write_inventory(self, module: str, claim: str, *, labelled: bool) -> None:
+        """Write the inventory of a module with the claim of another hub; without label, unseen by watches."""
+        owner = owner_of(module, self.namespace)
+        found = await self.find(CONFIG_MAPS, owner.name, self.namespace) or config_map(owner.name, self.namespace)
+        labels = {SETTINGS.inventory_label: owner.id} if labelled else {}
+        data = {"format": FORMAT, "owner": owner.id, "entries": pack({})} | found.get("data", {}) | {"claim": claim}
+        metadata = found["metadata"] | {"labels": labels}
+        manifest = found | {"metadata": metadata, "data": data | {"digest": checksum(data)}}
+        write = self.client.replace if "uid" in metadata else self.client.create
+        await write(CONFIG_MAPS, manifest, manager="elsewhere")
+
+    async def add_cluster(self, name: str, plane: ControlPlane, server: str = "") -> None:
+        """Create a Cluster with the administrator's kubeconfig of a control plane, or of a server before it."""
+        config = yaml.safe_load(plane.kubeconfig.read_text())
+        if server:
+            config["clusters"][0]["cluster"]["server"] = server
+        data = {"kubeconfig": base64.b64encode(yaml.safe_dump(config).encode()).decode()}
+        metadata = {"name": name, "namespace": self.namespace}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+        await self.client.create(SECRETS, secret, manager="user")
+        await self.apply("Cluster", name, {"access": {"kubeconfigSecret": {"name": name}}})
+
+    async def events(self, module: str) -> list[Object]:
+        """Return all Events about a ModuleInstance."""
+        return await events_of(self.client, f"{module}.local", self.namespace)
+
     async def reasons(self, module: str) -> list[tuple[str, str]]:
         """Return type and reason of all Events about a ModuleInstance."""
-        found = await events_of(self.client, f"{module}.local", self.namespace)
-        return [(each["type"], each["reason"]) for each in found]
+        return [(each["type"], each["reason"]) for each in await self.events(module)]
 
     async def has_event(self, module: str, event_type: str, reason: str) -> None:
         """Wait for an Event about a ModuleInstance."""
@@ -175,3 +247,12 @@ class ModuleBed(HubBed):
 def listed(*objects: Object) -> Object:
     """Return the values with which the chart ``objects`` renders these objects."""
     return {"objects": list(objects)}
+
+
+def has(found: Any, expected: Any) -> bool:
+    """Return whether a value has all the fields of another one."""
+    if isinstance(expected, dict):
+        return isinstance(found, dict) and all(has(found.get(key), value) for key, value in expected.items())
+    if isinstance(expected, list):
+        return isinstance(found, list) and len(found) == len(expected) and all(map(has, found, expected))
+    return bool(found == expected)

@@ -49,7 +49,7 @@ async def test_an_edit_of_a_channel_upgrades_its_modules_in_the_order_of_their_d
     for version in ("1.0.0", "2.0.0"):
         await bed.apply("Channel", "stable", {"modules": dict.fromkeys(needs, version)})
         for name in needs:
-            await bed.becomes(name, "Ready", version)
+            await bed.becomes(name, "Ready", version=version)
             assert await bed.data(name) == {"version": version}
         written = [await version_of(bed, name) for name in needs]
         assert written == sorted(written, reverse=True)
@@ -144,3 +144,11 @@ data:
     assert second == first | {"note": "2", "install": "false"}
     await bed.edit("generated", install="stolen")
     await bed.has_data("generated", second)
+
+
+async def test_a_map_of_values_that_becomes_empty_is_empty_and_not_null(bed: ModuleBed) -> None:
+    template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {got: {{ toJson .Values.map | quote }}}\n"
+    await bed.add("orders", chart=bed.write_chart("orders", a=template))
+    for found in ({"x": 1}, {}):
+        await bed.deploy("orders", values={"map": found, "n": len(found)}, drift={"mode": "off"} if found else {})
+        assert await bed.data("a") == {"got": '{"x":1}' if found else "{}"}

@@ -97,7 +97,7 @@ async def test_kept_objects_stay_when_a_module_is_upgraded_or_removed(bed: Modul
 @pytest.mark.parametrize("by", ["policy", "annotation"])
 async def test_an_orphaned_module_leaves_its_objects_and_no_trace_in_the_hub(bed: ModuleBed, by: str) -> None:
     await bed.add("orders", values=listed(config_map("a")))
-    await bed.deploy("orders", deletionPolicy="orphan" if by == "policy" else "delete")
+    await bed.deploy("orders", **({"deletionPolicy": "orphan"} if by == "policy" else {}))
     if by == "annotation":
         await bed.client.patch(CONFIG_MAPS, "a", bed.space, HELD, manager="user")
         await bed.delete("Installation", "orders")

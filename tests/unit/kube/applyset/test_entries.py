@@ -225,14 +225,20 @@ def test_entries_before_apply_contain_only_certain_facts(known: Entry | None, li
 @given(st.sampled_from(Outcome), st.sampled_from(["", "1"]))
 def test_after_apply_only_successes_have_a_digest(outcome: Outcome, uid: str) -> None:
     result = ObjectResult(REF, outcome, uid="7" if outcome in SUCCEEDED else "")
-    after = after_apply({REF: Entry(REF, uid)}, [desired()], {REF: result})
+    after = after_apply({REF: Entry(REF, uid)}, [desired()], {REF: result}, {REF})
     assert after == {REF: Entry(REF, "7", NEW) if outcome in SUCCEEDED else Entry(REF, uid)}
 
 
 def test_a_failed_full_apply_clears_the_digest() -> None:
     entries = {REF: Entry(REF, "1", NEW)}
-    assert after_apply(entries, [desired()], {REF: ObjectResult(REF, Outcome.FAILED)}) == {REF: Entry(REF, "1")}
-    assert after_apply(entries, [desired()], {REF: ObjectResult(REF, Outcome.SKIPPED)}) == entries
+    assert after_apply(entries, [desired()], {REF: ObjectResult(REF, Outcome.FAILED)}, {REF}) == {REF: Entry(REF, "1")}
+    assert after_apply(entries, [desired()], {REF: ObjectResult(REF, Outcome.SKIPPED)}, {REF}) == entries
+
+
+@given(st.sampled_from(Outcome))
+def test_a_new_object_that_was_not_created_leaves_the_inventory(outcome: Outcome) -> None:
+    after = after_apply({REF: Entry(REF)}, [desired()], {REF: ObjectResult(REF, outcome)}, ())
+    assert (REF in after) == (outcome not in {Outcome.REFUSED, Outcome.SKIPPED})
 
 
 @given(st.sampled_from(PruneOutcome))
