@@ -90,7 +90,7 @@ def parse() -> argparse.Namespace:
     """Parse the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--modules", type=int, default=PUBLISHED)
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds in which nothing is requested")
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds in which nothing is requested")
     parser.add_argument("--renderer", choices=RENDERERS, default="linked")
     parser.add_argument("--peer", type=Path, metavar="KUBECONFIG", help="the cluster of another controller")
     parser.add_argument("--peer-pid", type=int, action="append", default=[], help="its process; may be repeated")

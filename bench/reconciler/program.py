@@ -62,8 +62,8 @@ class Reconciler(Server):
 
 
 def reconciled(metrics: str) -> float:
-    """Return how many reconciliations of ModuleInstances have ended."""
-    return _total(metrics, "controller_runtime_reconcile_total", f'controller="{NAME}"')
+    """Return how many reconciliations of ModuleInstances have found everything as desired, or made it so."""
+    return _total(metrics, "controller_runtime_reconcile_total", f'controller="{NAME}",result="success"')
 
 
 def waiting(metrics: str) -> float:

@@ -50,6 +50,8 @@ class Store(Mapping[ObjectRef, Entry[V]]):
     def __init__(self, indexes: Mapping[str, Index[V]]) -> None:
         self._entries: dict[ObjectRef, Entry[V]] = {}
         self._indexes = {name: _Index(keys) for name, keys in indexes.items()}
+        self.changes = 0
+        """Number of events so far: what was computed from the store is current while it is the same."""
 
     def __getitem__(self, ref: ObjectRef) -> Entry[V]:
         return self._entries[ref]
@@ -93,6 +95,7 @@ class WritableStore(Store[V]):
         return (Removed(ref, old),)
 
     def _reindex(self, ref: ObjectRef, old: Entry[V] | None, new: Entry[V] | None) -> None:
+        self.changes += 1
         for index in self._indexes.values():
             index.update(ref, _last_view(old), _last_view(new))
 

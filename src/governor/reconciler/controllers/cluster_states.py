@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from governor.kube.controller import Context, Controller, EventType, NamespacedName
 from governor.kube.reflector import Store
 from governor.process.clock import Clock
@@ -42,6 +44,7 @@ def cluster_states_controller(
 ) -> Controller[Cluster]:
     """Return the controller; ``forget`` is called with the name of a Cluster that is gone."""
     pace = Pace(clock, INTERVAL_S)
+    written: dict[str, _Inputs] = {}
 
     async def reconcile(context: Context[Cluster]) -> Outcome:
         cluster = context.object
@@ -50,11 +53,15 @@ def cluster_states_controller(
             return Requeue(_PROBING_S)
         if wait_s := pace.wait_s(context.key.name):
             return Requeue(wait_s)
-        await _write(context, reach, clock, unknown_after_s)
+        inputs = _inputs(context, reach)
+        if reach.problem or not inputs.is_same(written.get(context.key.name)):
+            await _write(context, reach, clock, unknown_after_s)
+            written[context.key.name] = inputs
         return Requeue(_PROBING_S if reachability.is_probing(context.key.name) else due_after_s(reach))
 
     async def finalize(context: Context[Cluster | None]) -> Outcome:
         pace.forget(context.key.name)
+        written.pop(context.key.name, None)
         reachability.forget(context.key.name)
         forget(context.key.name)
         return await nothing_to_finalize(context)
@@ -86,6 +93,32 @@ def _secret_name(cluster: Cluster) -> str:
 def _access_version(context: Context[Cluster]) -> str:
     name = _secret_name(context.object)
     return secret_version(context, name) if name else ""
+
+
+class _Inputs(msgspec.Struct, frozen=True):
+    """What the status of a Cluster that answers is made of."""
+
+    cluster: Cluster
+    reach: Reach
+    changes: tuple[int, ...]
+    """Number of changes of everything that modules are resolved from."""
+
+    def is_same(self, other: "_Inputs | None") -> bool:
+        """Return whether the status is the same: after a probe that found nothing new it need not be computed."""
+        return (
+            other is not None
+            and self.cluster is other.cluster
+            and (self.reach, self.changes)
+            == (
+                other.reach,
+                other.changes,
+            )
+        )
+
+
+def _inputs(context: Context[Cluster], reach: Reach) -> _Inputs:
+    stores = (context.store(each) for each in (Installation, Channel, Module, ModuleInstance))
+    return _Inputs(context.object, reach, tuple(each.changes for each in stores))
 
 
 async def _write(context: Context[Cluster], reach: Reach, clock: Clock, unknown_after_s: float) -> None:
