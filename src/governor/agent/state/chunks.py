@@ -1,6 +1,7 @@
 """State in the form of Secrets: values, compressed and split into chunks, and the index that names them. Pure.
 
 The index is one Secret. A value is one or more immutable Secrets; their names contain its generation, which is unique.
+A small value is in the index itself, so that it is stored by one request.
 """
 
 import hashlib
@@ -21,25 +22,34 @@ AGENT_LABEL: Final = "runtime-governor.dev/agent"
 VALUE_LABEL: Final = "runtime-governor.dev/value"
 CHUNK_BYTES: Final = 768 * 1024
 """Below the API server's limit of 1 MiB for the data of a Secret."""
+INLINE_BYTES: Final = 8 * 1024
+"""The largest compressed value in the index, which is written as a whole."""
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_FORMATS: Final = frozenset({1, _FORMAT})
+"""Format 1 has all values in chunks."""
 _INDEX_KEY: Final = "index"
 _CHUNK_KEY: Final = "chunk"
 _AGENT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Value(msgspec.Struct, frozen=True):
-    """One stored value: its generation and number of chunks, and the size and digest of its content."""
+    """One stored value: its generation and number of chunks, and the size and digest of its content.
+
+    ``inline`` is the compressed content of a value without chunks.
+    """
 
     generation: str
     chunks: int
     size: int
     digest: str
+    inline: bytes = b""
 
     @classmethod
-    def of(cls, data: bytes, chunks: Sequence[bytes]) -> Self:
-        """Return a new generation."""
-        return cls(secrets.token_hex(8), len(chunks), len(data), _digest(data))
+    def of(cls, data: bytes, chunks: Sequence[bytes], *, inline: bool = False) -> Self:
+        """Return a new generation, in chunks or ``inline``."""
+        content = b"".join(chunks) if inline else b""
+        return cls(secrets.token_hex(8), 0 if inline else len(chunks), len(data), _digest(data), content)
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -58,6 +68,14 @@ class Index(msgspec.Struct, frozen=True):
         """Return the index with another value of this name, or without one."""
         others = {key: each for key, each in self.values.items() if key != name}
         return msgspec.structs.replace(self, values=others if value is None else {**others, name: value})
+
+    def takes_inline(self, name: str, packed: Sequence[bytes]) -> bool:
+        """Return whether a value is stored in the index: a small one, if another value is in chunks.
+
+        Chunks without an index show that the index was deleted, so at least one value is stored in chunks.
+        """
+        is_small = sum(map(len, packed)) <= INLINE_BYTES
+        return is_small and any(each.chunks for other, each in self.values.items() if other != name)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -144,9 +162,9 @@ def read_index(manifest: Object) -> Index:
         index = msgspec.json.decode(_read(manifest, _INDEX_KEY), type=Index)
     except msgspec.MsgspecError as error:
         raise ValueError("its index is unreadable") from error
-    if index.format != _FORMAT:
+    if index.format not in _FORMATS:
         raise ValueError(f"its format {index.format} is of another version of the agent")
-    return index
+    return msgspec.structs.replace(index, format=_FORMAT)
 
 
 def read_chunk(manifest: Object) -> bytes:

@@ -1,8 +1,9 @@
 """State in Secrets of the agent's namespace, for one writer at a time.
 
-A write creates the chunks of the new value and then replaces the index, so that a reader finds the old value or the new
-one. The index is replaced only in the version that this process has read or written last. Opening the state changes the
-index: from then on no process that opened it earlier can write, and chunks that the index does not name are removed.
+A write creates the chunks of the new value, unless it is small enough for the index, and then replaces the index, so
+that a reader finds the old value or the new one. The index is replaced only in the version that this process has read
+or written last. Opening the state changes the index: from then on no process that opened it earlier can write, and
+chunks that the index does not name are removed.
 """
 
 import asyncio
@@ -77,7 +78,8 @@ class SecretBlobs:
                 return None
             with self._explained():
                 try:
-                    packed = [await self._chunk(each) for each in self._place.chunk_names(value)]
+                    names = self._place.chunk_names(value)
+                    packed = [await self._chunk(each) for each in names] if names else [value.inline]
                     return await asyncio.to_thread(chunks.unpack, packed, value)
                 except ValueError as error:
                     await self._reload()
@@ -86,10 +88,11 @@ class SecretBlobs:
     async def write(self, name: str, data: bytes) -> None:
         """Store a value; CONFLICT if another process has opened the state since."""
         packed = await asyncio.to_thread(chunks.pack, data)
-        value = Value.of(data, packed)
         async with self._lock:
+            value = Value.of(data, packed, inline=self._index.takes_inline(name, packed))
             with self._explained():
-                await self._create_chunks(name, value, packed)
+                if value.chunks:
+                    await self._create_chunks(name, value, packed)
                 await self._commit(name, value)
 
     async def remove(self, name: str) -> None:

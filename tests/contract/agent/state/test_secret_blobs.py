@@ -16,7 +16,8 @@ from governor.kube.objects import ApiResource, Object
 from testbed.kube.api_faults import ApiRequest
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
-from tests.contract.kube.bed import FaultyApi, certificate_of
+from tests.contract.kube.applyset.bed import RecordingClient
+from tests.contract.kube.bed import FaultyApi, admin_of, certificate_of
 
 SECRETS = ApiResource("", "v1", "Secret", "secrets", namespaced=True)
 INDEX = "governor-state.agent"
@@ -131,7 +132,7 @@ async def test_a_write_whose_result_is_unknown_blocks_no_later_one(
     assert (await blobs.read("newest.json"), await blobs.read("trials.json")) == (b"two", b"{}")
     await blobs.write("newest.json", b"three")
     reopened = await opened(client, namespace)
-    assert (await reopened.read("newest.json"), len(await chunks(client, namespace))) == (b"three", 2)
+    assert (await reopened.read("newest.json"), len(await chunks(client, namespace))) == (b"three", 1)
 
 
 async def test_a_deposed_writer_overwrites_nothing(client: Client, namespace: str) -> None:
@@ -246,7 +247,7 @@ async def test_a_damaged_value_is_an_error_and_never_absent(
     assert await blobs.read("newest.json") == b"new"
 
 
-@pytest.mark.parametrize("index", [b"", b"{", b'{"writer":"x","format":2}'], ids=["empty", "torn", "newer"])
+@pytest.mark.parametrize("index", [b"", b"{", b'{"writer":"x","format":3}'], ids=["empty", "torn", "newer"])
 async def test_a_damaged_index_is_an_error_and_is_kept(client: Client, namespace: str, index: bytes) -> None:
     blobs = await opened(client, namespace)
     await blobs.write("newest.json", b"one")
@@ -296,6 +297,23 @@ async def test_chunks_are_immutable_and_show_what_they_are(client: Client, names
         "runtime-governor.dev/agent": "agent",
         "runtime-governor.dev/value": "newest.json",
     }
+
+
+async def test_a_small_value_beside_one_in_chunks_is_stored_by_one_request(
+    api: ControlPlane, client: Client, transport: Transport, namespace: str
+) -> None:
+    recording = RecordingClient(transport, admin_of(api))
+    blobs = await opened(recording, namespace)
+    await blobs.write("private-key.pem", b"confidential")
+    methods = []
+    for data in (b"one", b"two", LARGE, b"four"):
+        recording.sent.clear()
+        await blobs.write("newest.json", data)
+        methods.append([each.method for each in recording.sent])
+    assert methods == [["PUT"], ["PUT"], ["POST"] * CHUNKS + ["PUT"], ["PUT"] + ["DELETE"] * CHUNKS]
+    reopened = await opened(client, namespace)
+    assert (await reopened.read("newest.json"), await reopened.read("private-key.pem")) == (b"four", b"confidential")
+    assert len(await chunks(client, namespace)) == 1
 
 
 @pytest.mark.parametrize("name", ["", "Agent", "a.b", "-a", "a" * 64])

@@ -3,11 +3,12 @@
 import random
 import zlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.agent.state.chunks import CHUNK_BYTES, Index, Place, Value, pack, unpack
+from governor.agent.state.chunks import CHUNK_BYTES, INLINE_BYTES, Index, Place, Value, pack, read_index, unpack
 
 LARGE = random.Random(7).randbytes(2 * CHUNK_BYTES)
 
@@ -47,3 +48,24 @@ def test_an_index_names_one_value_for_each_name() -> None:
     index = Index("writer").with_value("newest.json", one).with_value("newest.json", two)
     assert dict(index.values) == {"newest.json": two}
     assert index.with_value("newest.json", None) == Index("writer")
+
+
+def test_a_small_value_is_in_the_index_if_another_one_is_in_chunks() -> None:
+    small, large = pack(b"small"), [bytes(INLINE_BYTES + 1)]
+    assert not Index("writer").takes_inline("newest.json", small), "a deleted index would be no damage"
+    index = Index("writer").with_value("newest.json", Value.of(b"old", small))
+    assert not index.takes_inline("newest.json", small)
+    assert index.takes_inline("trials.json", small)
+    assert not index.takes_inline("trials.json", large)
+    inline = Value.of(b"small", small, inline=True)
+    assert unpack([inline.inline], inline) == b"small"
+    assert Place("default", "agent").chunk_names(inline) == []
+    replaced = index.with_value("newest.json", inline).with_value("trials.json", inline)
+    assert not replaced.takes_inline("trials.json", small)
+
+
+def test_an_index_of_format_1_is_read_and_stored_in_the_present_one() -> None:
+    place = Place("default", "agent")
+    stored = msgspec.structs.replace(Index("writer", {"newest.json": Value("1", 2, 3, "digest")}), format=1)
+    read = read_index(place.index_manifest(stored))
+    assert (read.format, read.values) == (Index("writer").format, stored.values)
