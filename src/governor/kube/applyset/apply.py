@@ -5,7 +5,7 @@ one was found, only that object may be changed. An object created in between is 
 accident.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -52,6 +52,7 @@ from governor.values.paths import Path
 from governor.values.treediff import Difference
 
 _ATTEMPTS: Final = 4
+_WRITTEN: Final = frozenset({Outcome.CREATED, Outcome.CHANGED, Outcome.RECREATED})
 _ONLY_IF_ABSENT: Final = "1"
 """A resourceVersion that no object has: the server reports CONFLICT if the object exists, and else ignores it."""
 
@@ -245,7 +246,10 @@ class ApplyRun:
     async def run(
         self, tasks: Sequence[ApplyTask], live: LiveObjects, first: Sequence[Collection[ObjectRef]] = ()
     ) -> dict[ObjectRef, ObjectResult]:
-        """Apply all objects of each stage, in it those of ``first`` before the others, until something fails."""
+        """Apply all objects of each stage, in it those of ``first`` before the others, until something fails.
+
+        The claim was stored a moment ago: it is not read before the first stage.
+        """
         results: dict[ObjectRef, ObjectResult] = {}
         last: dict[ObjectRef, ObjectResult] = {}
         for stage in group_by_stage(tasks, lambda task: task.desired.ref, first):
@@ -253,12 +257,21 @@ class ApplyRun:
             if failed:
                 results |= skipped(stage, failed)
             else:
-                if any(result.outcome is Outcome.CREATED for result in last.values()):
-                    await self._clock.sleep(self._settings.settle_s)
-                await self._guard.before_stage()
+                if last:
+                    await self._begin_stage(last)
                 last = await self._apply_stage(stage, live)
                 results |= last
+        if any(stage_of(ref) is Stage.OTHERS and each.outcome in _WRITTEN for ref, each in last.items()):
+            await self._clock.sleep(self._settings.quiet_s)
         return results
+
+    async def _begin_stage(self, last: Mapping[ObjectRef, ObjectResult]) -> None:
+        """Read the claim, and wait until controllers know what the stage before has created."""
+        began_s = self._clock.monotonic()
+        await self._guard.before_stage()
+        left_s = began_s + self._settings.settle_s - self._clock.monotonic()
+        if left_s > 0 and any(result.outcome is Outcome.CREATED for result in last.values()):
+            await self._clock.sleep(left_s)
 
     async def read(self, due: Sequence[Desired], entries: Entries) -> LiveObjects:
         """Read the objects that the inventory lists; others are assumed to be new until the server rejects that."""

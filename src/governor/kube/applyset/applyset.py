@@ -3,6 +3,7 @@
 Combines the decisions and actions of the modules beside it.
 """
 
+import asyncio
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
@@ -187,6 +188,7 @@ class ApplySet:
         snapshot = await self._inventory.read()
         if dry_run or not snapshot.uid:
             return PruneReport(await self._prune(snapshot.entries, dry_run=True))
+        await self._guard.verify_cluster()
         snapshot = await self._guard.begin(snapshot, before_prune(snapshot.entries, ()))
         report = PruneReport(await self._prune(snapshot.entries))
         if report.complete:
@@ -234,7 +236,8 @@ class ApplySet:
         known = [each for each in desired if each.ref in snapshot.entries and snapshot.entries[each.ref].uid]
         entries = snapshot.entries
         skipped_refs = {each.ref for each in known} if mode is DriftMode.OFF else unchanged
-        observed = await Observer(self._client, self._owner, self._settings).observe(
+        observer = Observer(self._client, self._owner, self._settings)
+        observed = await observer.observe(
             each for each in known if each.ref not in skipped_refs or is_secret(each.manifest)
         )
         desired = tuple(self._with_digest_key(each, observed.get(each.ref)) for each in desired)
@@ -245,7 +248,7 @@ class ApplySet:
         live = self._known_states(changed, entries, observed, unchanged)
         tasks = [self._task(each, pinned=each.ref in live) for each in changed]
         if mode is DriftMode.OFF:
-            return _Survey(desired, snapshot, tasks, live)
+            return _Survey(desired, snapshot, tasks, {**live, **observer.whole})
         check = DriftCheck(self._client, self._writer(dry_run=True), history)
 
         async def compare(each: Desired) -> ObjectDrift | Seen | None:
@@ -262,7 +265,7 @@ class ApplySet:
         if mode is DriftMode.ENFORCE:
             by_ref = {each.ref: each for each in applied}
             tasks += [self._repair_task(by_ref[each.ref], each) for each in drifts if each.repairable]
-        return _Survey(desired, snapshot, tasks, live, drifts, seen, len(applied))
+        return _Survey(desired, snapshot, tasks, {**live, **observer.whole}, drifts, seen, len(applied))
 
     def _known_states(
         self, changed: Iterable[Desired], entries: Entries, observed: LiveObjects, unchanged: Mapping[ObjectRef, str]
@@ -313,7 +316,8 @@ class ApplySet:
             return {}, (), entries
         run = ApplyRun(self._client, self._writer(), self._guard, self._settings, self._clock)
         unread = [each for each in due if each.ref not in survey.live]
-        live = {**survey.live, **await run.read(unread, entries)}
+        read, _ = await asyncio.gather(run.read(unread, entries), self._guard.verify_cluster())
+        live = {**survey.live, **read}
         if survey.rehearse and (refused := await self._rehearse(survey, live)):
             return refused, skip_prune(entries, desired, next(iter(refused))), entries
         snapshot = await self._guard.begin(snapshot, before_prune(before_apply(entries, due, live), desired))
@@ -380,7 +384,7 @@ class _Survey(msgspec.Struct, frozen=True):
     tasks: list[ApplyTask]
     """Objects whose manifest changed, and repairs."""
     live: LiveObjects = {}
-    """What is known of those of them that need not be read."""
+    """Objects that need not be read again: with their content, or with the metadata that a write needs."""
     drifts: list[ObjectDrift] = []
     seen: Mapping[ObjectRef, Seen] = {}
     """New states of objects that changed and are still as desired."""

@@ -148,6 +148,8 @@ class Observer:
         self._client = client
         self._settings = settings
         self._selector = f"{settings.owner_label}={owner.id}"
+        self.whole: LiveObjects = {}
+        """Those of the observed objects that were read with their content, or were not found."""
 
     async def observe(self, desired: Iterable[Desired]) -> LiveObjects:
         """Return what is known of each object: at least its metadata, None if it is absent, or an error."""
@@ -160,7 +162,9 @@ class Observer:
             found |= listed
         unlisted = [each for group in kinds.values() for each in group if each.ref not in found]
         read = await gather_bounded(unlisted, self._get, self._settings.concurrency)
-        return found | {each.ref: live for each, live in zip(unlisted, read, strict=True)}
+        alone = {each.ref: live for each, live in zip(unlisted, read, strict=True)}
+        self.whole = {ref: live for ref, live in alone.items() if not isinstance(live, GovernorError)}
+        return found | alone
 
     async def _list(self, kind: tuple[ApiResource, list[Desired]]) -> dict[ObjectRef, Object | GovernorError | None]:
         resource, desired = kind

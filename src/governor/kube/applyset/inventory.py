@@ -223,10 +223,10 @@ class Inventory:
 class ClaimGuard:
     """Lets a set be written only while its claim is the stored one; without a claim it permits every write.
 
-    The claim is read before each stage, unless it is fresh, and before a write if the last read is ``CLAIM_TTL_S`` old.
-    A new holder waits that long after it has stored its claim: the holder before it has then read the new claim, or
-    begins no write any more. A request that it has begun may still arrive, with its retries; there are at most
-    ``Settings.concurrency``.
+    The claim is stored before the first stage, read before each later one unless it is fresh, and before a write if the
+    last read is ``CLAIM_TTL_S`` old. A new holder waits that long after it has stored its claim: the holder before it has
+    then read the new claim, or begins no write any more. A request that it has begun may still arrive, with its retries;
+    there are at most ``Settings.concurrency``.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class ClaimGuard:
         """Store the claim; CONFLICT if the inventory changed since it was read, PRECONDITION if claimed."""
         if self._claim is None:
             return
-        await self._verify_cluster(self._claim)
+        await self.verify_cluster()
         self.verify(snapshot)
         if snapshot.claim is None:
             await self._store(snapshot, snapshot.entries, self._claim, settled=True)
@@ -270,10 +270,12 @@ class ClaimGuard:
             await self._announce(snapshot, self._claim)
 
     async def begin(self, snapshot: Snapshot, entries: Entries) -> Snapshot:
-        """Store claim and entries; CONFLICT if the inventory changed since it was read, PRECONDITION if claimed."""
+        """Store claim and entries, after ``verify_cluster``.
+
+        CONFLICT if the inventory changed since it was read, PRECONDITION if claimed.
+        """
         if self._claim is None:
             return await self._inventory.write(snapshot, entries)
-        await self._verify_cluster(self._claim)
         self.verify(snapshot)
         if not self._is_settled(snapshot):
             snapshot = await self._announce(snapshot, self._claim)
@@ -337,7 +339,11 @@ class ClaimGuard:
         self._snapshot, self._read_at = stored, read_at
         return stored
 
-    async def _verify_cluster(self, claim: Claim) -> None:
+    async def verify_cluster(self) -> None:
+        """Raise PRECONDITION if this is not the cluster of the claim."""
+        claim = self._claim
+        if claim is None:
+            return
         uid = (await self._client.get(_NAMESPACES, _KUBE_SYSTEM, metadata_only=True))["metadata"]["uid"]
         if uid != claim.cluster_uid:
             message = (

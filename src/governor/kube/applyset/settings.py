@@ -170,6 +170,8 @@ class Settings(msgspec.Struct, frozen=True):
     claim_fresh_s: float = 0.0
     """The claim is not read again before a stage if it was read or stored within this time, at most ``CLAIM_TTL_S``:
     a new holder waits that long before it writes."""
+    quiet_s: float = 0.0
+    """Pause after custom resources were changed, before any other request: their controllers react to them now."""
     served_timeout_s: float = 60.0
     """How long to wait until the kind of a new CustomResourceDefinition is served."""
     repair_limit: int = 3

@@ -90,12 +90,15 @@ class Client:
         labels: str = "",
         fields: str = "",
         metadata_only: bool = False,
+        cached: bool = False,
     ) -> AsyncIterator[Object]:
         """Yield the objects of a kind that match the selectors, page by page; no namespace means all.
 
-        With ``metadata_only`` an object has only apiVersion, kind and metadata, and the server sends nothing else.
+        With ``metadata_only`` an object has only apiVersion, kind and metadata, and the server sends nothing else. With
+        ``cached`` the server answers at once with what its cache has, which may be older than the last write.
         """
-        query = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+        given = (("labelSelector", labels), ("fieldSelector", fields), ("resourceVersion", "0" if cached else ""))
+        query = {name: text for name, text in given if text}
         accept = METADATA_LIST if metadata_only else JSON
         request = Request("GET", resource.path(namespace), query, timeout_s=PAGE_TIMEOUT_S, accept=accept)
         page_size = PageSize()

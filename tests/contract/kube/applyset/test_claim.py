@@ -307,9 +307,10 @@ async def main(file, namespace, cluster_uid):
         claim = Claim("hub-a", 1, 1, cluster_uid)
         objects = ApplySet(client, Owner(namespace, namespace, "inventory"), settings, FastClock(), claim)
         data = {"by": "hub-a"}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}}  # of an earlier stage
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}
         try:
-            await objects.converge([manifest])
+            await objects.converge([account, manifest])
         except GovernorError as error:
             print(error.code, client.writes, flush=True)
 
