@@ -22,8 +22,8 @@ AGENT_LABEL: Final = "runtime-governor.dev/agent"
 VALUE_LABEL: Final = "runtime-governor.dev/value"
 CHUNK_BYTES: Final = 768 * 1024
 """Below the API server's limit of 1 MiB for the data of a Secret."""
-INLINE_BYTES: Final = 8 * 1024
-"""The largest compressed value in the index, which is written as a whole."""
+INLINE_BYTES: Final = 256 * 1024
+"""The largest size of all compressed values in the index together: those of a thousand sidecars have 80 KiB."""
 
 _FORMAT: Final = 2
 _FORMATS: Final = frozenset({1, _FORMAT})
@@ -74,8 +74,9 @@ class Index(msgspec.Struct, frozen=True):
 
         Chunks without an index show that the index was deleted, so at least one value is stored in chunks.
         """
-        is_small = sum(map(len, packed)) <= INLINE_BYTES
-        return is_small and any(each.chunks for other, each in self.values.items() if other != name)
+        others = [each for other, each in self.values.items() if other != name]
+        size = sum(map(len, (*packed, *(each.inline for each in others))))
+        return size <= INLINE_BYTES and any(each.chunks for each in others)
 
 
 class Place(msgspec.Struct, frozen=True):

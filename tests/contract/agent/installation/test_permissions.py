@@ -12,6 +12,7 @@ import pytest
 
 from governor.agent.loop import KEY
 from governor.agent.platforms.kubernetes.permissions import GOVERNOR, PERMISSIONS, Scope
+from governor.agent.state.chunks import SECRETS, Place, Value
 from governor.domain.reports import State, acknowledged, overall
 from governor.errors import GovernorError
 from governor.kube.objects import ApiResource
@@ -67,6 +68,7 @@ class Scenario:
             assert acknowledged(first), first
             # An Event that repeats is patched.
             await until(partial(self._has_drifted_twice, agent.reconciler.add), every_s=0.1)
+        await self._leave_chunk()
         async with self._agent.agent():  # from what the first one has stored
             assert acknowledged(await world.deliver(resiliency(2)))
             await self._try_in_vain()
@@ -75,6 +77,12 @@ class Scenario:
             self._cluster.kubelet.exits.clear()
             await self._create_unreachable_pod()
             assert overall(await world.deliver(resiliency(4), verifyWindowSeconds=2)) is State.UNPROVEN
+
+    async def _leave_chunk(self) -> None:
+        """Leave state behind as an agent does that was killed during a large write: the next one removes it."""
+        place = Place(self._world.release.namespace, "governor-agent")
+        [name] = place.chunk_names(Value.of(b"large", [b"chunk"]))
+        await self._cluster.client.create(SECRETS, place.chunk_manifest(name, "newest.json", b"chunk"), manager="tests")
 
     async def _try_in_vain(self) -> None:
         """Deliver a change that a preflight rejects because its sidecar cannot connect to something."""

@@ -51,13 +51,14 @@ def test_an_index_names_one_value_for_each_name() -> None:
 
 
 def test_a_small_value_is_in_the_index_if_another_one_is_in_chunks() -> None:
-    small, large = pack(b"small"), [bytes(INLINE_BYTES + 1)]
+    small, large = pack(b"small"), [bytes(INLINE_BYTES)]
     assert not Index("writer").takes_inline("newest.json", small), "a deleted index would be no damage"
     index = Index("writer").with_value("newest.json", Value.of(b"old", small))
     assert not index.takes_inline("newest.json", small)
     assert index.takes_inline("trials.json", small)
-    assert not index.takes_inline("trials.json", large)
+    assert index.takes_inline("trials.json", large)
     inline = Value.of(b"small", small, inline=True)
+    assert not index.with_value("proofs.json", inline).takes_inline("trials.json", large)
     assert unpack([inline.inline], inline) == b"small"
     assert Place("default", "agent").chunk_names(inline) == []
     replaced = index.with_value("newest.json", inline).with_value("trials.json", inline)

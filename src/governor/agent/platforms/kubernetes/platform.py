@@ -35,6 +35,7 @@ from governor.agent.verification import findings
 from governor.agent.verification.findings import DriftFindings, Findings
 from governor.agent.verification.verdicts import Expected
 from governor.domain.bundles import Delivery
+from governor.domain.dapr.kinds import is_secret_store
 from governor.domain.documents import Drift, ResourceRef, resource_ref
 from governor.domain.reports import Cause, Evidence, ResourceReport, State, WorkloadRef
 from governor.domain.windows import Hold
@@ -45,9 +46,6 @@ from governor.process.telemetry import logging
 
 API: Final = "api-server"
 """The source of evidence on objects."""
-_RELOAD_S: Final = 0.05
-"""How long Dapr has after a write before anything else is done: requests of the application fail while a sidecar
-replaces a component, and work on the same machine prolongs that. It usually needs 15 to 30 ms."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 _PAUSE_GROWTH: Final = 1.2
@@ -202,8 +200,7 @@ class KubernetesPlatform:
         same = {each.ref: versions[each.ref] for each in expected if each.ref in adoptable and not each.changed}
         proofs.adopt(same, *_version(delivery))
         expected = tuple(_unmarked(each) if each.ref in proofs.adopted else each for each in expected)
-        changed = {each.ref.namespace for each in expected if each.component_type and each.changed}
-        foreign = await self._parts.applied.foreign_components(changed, {each.ref for each in expected})
+        foreign = await self._foreign_before(expected)
         changes = Changes(expected, proofs.former, foreign)
         pods = self._pods(changes)
         before = confirmed(await self._parts.probes.read(pods, superseded), self._parts.observer.workloads())
@@ -225,6 +222,18 @@ class KubernetesPlatform:
             notes=manifests.plain_text_notes,
             adopts=bool(adoptable),
         )
+
+    async def _foreign_before(self, expected: Collection[Expected]) -> tuple[ForeignComponent, ...]:
+        """Return the Components of other owners where Components change.
+
+        A list that is older than the last write differs from the one after the agent's own write, which proves nothing
+        then. But it might lack a reader of a secret store.
+        """
+        changed = [each for each in expected if each.component_type and each.changed]
+        contents = [each for one in changed for each in (one.old, one.new) if each is not None]
+        cached = not any(map(is_secret_store, contents))
+        namespaces, own = {each.ref.namespace for each in changed}, {each.ref for each in expected}
+        return await self._parts.applied.foreign_components(namespaces, own, cached=cached)
 
     async def _with_removals(
         self, times: Mapping[ResourceRef, datetime], expected: Iterable[Expected]
@@ -254,8 +263,7 @@ class KubernetesPlatform:
         if not applied.written:
             self._parts.proofs.end_write(change.versions)
             return msgspec.structs.replace(change, history=history)
-        await self._clock.sleep(_RELOAD_S)
-        live = await self._parts.applied.written(applied.written)
+        live = applied.versions
         others = {ref: version for ref, version in change.versions.items() if ref not in applied.written}
         self._parts.proofs.end_write({**others, **{ref: each.version for ref, each in live.items()}}, applied.written)
         times = {ref: time for ref, time in change.written.items() if ref not in applied.written}

@@ -17,7 +17,7 @@ from governor.agent.platforms.kubernetes.resources.foreign import ForeignCompone
 from governor.agent.platforms.kubernetes.resources.live_resources import (
     LiveResource,
     LiveResources,
-    LiveVersion,
+    live_version,
     object_ref,
 )
 from governor.agent.platforms.kubernetes.resources.manifests import Manifests
@@ -74,6 +74,9 @@ _SINGLE_READS: Final = 8
 _SETTLE_S: Final = 0.1
 """Between a new Secret and the resource that refers to it. dapr-operator resolves the reference from its own cache, and
 if the Secret is not there yet, it sends no update to that sidecar any more until that connects again."""
+_QUIET_S: Final = 0.05
+"""After a write, for Dapr: requests of the application fail while a sidecar replaces a component, and work on the same
+machine prolongs that. It usually needs 15 to 30 ms."""
 _REJECTED: Final = frozenset({"manifests-invalid", "set-too-large"})
 """Codes of errors with which the apply set rejects the content before it writes anything."""
 
@@ -125,6 +128,7 @@ class AppliedResources:
             recreate=Recreate.NEVER,
             single_reads=_SINGLE_READS,
             settle_s=_SETTLE_S,
+            quiet_s=_QUIET_S,
         )
         self._runtime = runtime
         self._owner = Owner(runtime, namespace, name)
@@ -185,31 +189,26 @@ class AppliedResources:
         PRECONDITION if another agent governs one of the namespaces.
         """
         with self._explaining():
-            if self._marks is not None:
-                await self._marks.verify()
-            found = await self._live.own(manifests, await self._set.inventory(), drift)
+            entries, _ = await asyncio.gather(self._set.inventory(), self._verify_marks())
+            found = await self._live.own(manifests, entries, drift)
         self.uids = {ref: each.uid for ref, each in found.items()}
         return found
+
+    async def _verify_marks(self) -> None:
+        if self._marks is not None:
+            await self._marks.verify()
 
     async def adoptable(self, manifests: Manifests, own: Collection[ResourceRef]) -> dict[ResourceRef, LiveResource]:
         """Return the resources of a delivery that others own and that ``adopt`` allows to take over."""
         with self._explaining():
             return await self._live.adoptable(manifests, own)
 
-    async def written(self, refs: Collection[ResourceRef]) -> dict[ResourceRef, LiveVersion]:
-        """Return the versions of those of some resources that exist, after they were written or removed."""
-        with self._explaining():
-            found = await self._live.versions(refs)
-        known = {ref: uid for ref, uid in self.uids.items() if ref not in refs}
-        self.uids = known | {ref: each.uid for ref, each in found.items()}
-        return found
-
     async def foreign_components(
-        self, namespaces: Collection[str], own: Collection[ResourceRef]
+        self, namespaces: Collection[str], own: Collection[ResourceRef], *, cached: bool = False
     ) -> tuple[ForeignComponent, ...]:
-        """Return the Components in some namespaces that are not among the agent's own, with one list for each."""
+        """Return the Components in some namespaces that are not among the agent's own; see ``LiveResources``."""
         with self._explaining():
-            return await self._live.foreign_components(namespaces, own)
+            return await self._live.foreign_components(namespaces, own, cached=cached)
 
     async def last_write(self) -> datetime | None:
         """Return when this runtime's inventory was last written, by the API server's clock: after any removal."""
@@ -248,10 +247,12 @@ class AppliedResources:
         with self._explaining():
             if missing := await self._not_served(manifests):
                 return Drifted({ref: each.text for ref, each in missing.failures.items()}, is_repairable=False)
-            entries = await self._set.inventory()
-            report = await self._set.find_drift(_objects(manifests), self._repairs, self._live.suspects)
-            returned = await self._live.existing(manifests.removals)
-            live = await self._live.existing(manifests.resources)
+            entries, report, returned, live = await asyncio.gather(
+                self._set.inventory(),
+                self._set.find_drift(_objects(manifests), self._repairs, self._live.suspects),
+                self._live.existing(manifests.removals),
+                self._live.existing(manifests.resources),
+            )
             added, altered = self._live.added(manifests, live), await self._live.altered(manifests, live)
         lost = [ref for ref in manifests.resources if object_ref(ref) not in entries]
         texts = {
@@ -296,19 +297,26 @@ class AppliedResources:
             return invalid(manifests, error)
         self._repairs = report.drift.repairs
         remaining = drift_texts(manifests, [each for each in report.drift.objects if each.remains])
-        results = results_of(manifests, report.apply, report.prune) | foreign
-        return Applied(results | await self._altered(manifests, Applied(results), drift, remaining), remaining)
+        applied = Applied(results_of(manifests, report.apply, report.prune) | foreign, remaining)
+        return await self._compared(manifests, applied, drift) if applied.ok else applied
 
-    async def _altered(
-        self, manifests: Manifests, applied: Applied, drift: Drift, remaining: Collection[ResourceRef]
-    ) -> dict[ResourceRef, ResourceResult]:
-        """Return failures for the resources that are not stored as they were applied; other drift is tolerated."""
-        if not applied.ok:
-            return {}
-        due = self._live.unconfirmed(manifests) if drift is Drift.ENFORCE else set[ResourceRef]()
-        due |= manifests.resources.keys() & set(applied.written)
-        found = await self._live.altered(manifests, await self._live.existing(due.difference(remaining)))
-        return {ref: ResourceResult(Outcome.FAILED, altered_text(each), Cause.RUNTIME) for ref, each in found.items()}
+    async def _compared(self, manifests: Manifests, applied: Applied, drift: Drift) -> Applied:
+        """Return the results with the versions of what was written.
+
+        A resource that is not stored as it was applied has failed; other drift is tolerated.
+        """
+        written = manifests.resources.keys() & set(applied.written)
+        due = written | (self._live.unconfirmed(manifests) if drift is Drift.ENFORCE else set())
+        live = await self._live.existing(due, manifests.objects)
+        altered = await self._live.altered(manifests, {ref: live[ref] for ref in live.keys() - applied.drift.keys()})
+        failures = {
+            ref: ResourceResult(Outcome.FAILED, altered_text(each), Cause.RUNTIME) for ref, each in altered.items()
+        }
+        versions = {ref: live_version(live[ref]) for ref in live.keys() & written}
+        gone = set(applied.written)
+        self.uids = {ref: uid for ref, uid in self.uids.items() if ref not in gone}
+        self.uids |= {ref: each.uid for ref, each in versions.items()}
+        return structs.replace(applied, results={**applied.results, **failures}, versions=versions)
 
     async def _not_served(self, manifests: Manifests) -> Applied | None:
         """Return the results of a delivery with kinds that the cluster does not serve, or None."""
@@ -340,7 +348,7 @@ class AppliedResources:
         redact = self._redactor.redact
         results = {ref: structs.replace(each, text=redact(each.text)) for ref, each in applied.results.items()}
         drift = {ref: redact(text) for ref, text in applied.drift.items()}
-        return Applied(results, drift, redact(applied.error))
+        return structs.replace(applied, results=results, drift=drift, error=redact(applied.error))
 
 
 def _objects(manifests: Manifests) -> tuple[Manifest, ...]:

@@ -1,6 +1,6 @@
 """The resources of a runtime as they are in the cluster, and what else in its namespaces concerns them. Only reads."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -69,16 +69,16 @@ class LiveResources:
         return f"{self._settings.owner_label}={self._owner.id}"
 
     async def own(self, manifests: Manifests, entries: Entries, drift: Drift) -> dict[ResourceRef, LiveResource]:
-        """Return the runtime's resources, with one list per kind and namespace; ``entries`` are those of the inventory.
+        """Return the runtime's resources; ``entries`` are those of the inventory.
 
         One that is still as this delivery was applied is returned as in the delivery; others have the defaults of the
         server too. Where drift is not repaired, one that was applied counts as in the delivery, whatever it is now.
         """
         objects = manifests.objects
         found: dict[ResourceRef, LiveResource] = {}
-        async for live in self._own_objects(manifests, entries):
+        for live in await self._own_objects(manifests, entries):
             ref = resource_ref(ref_of(live))
-            now = _live_version(live)
+            now = live_version(live)
             if ref in objects and self._is_as_applied(live, objects[ref], entries):
                 found[ref] = LiveResource(now.written, now.version, now.uid, manifest=manifests.resources[ref])
             elif ref in objects and drift is not Drift.ENFORCE and _was_applied(objects[ref], live, entries):
@@ -103,7 +103,7 @@ class LiveResources:
                     ref = resource_ref(ref_of(live))
                     if ref in wanted and wanted[ref]["apiVersion"] == live["apiVersion"] and self._is_adoptable(live):
                         is_same = await self._is_as_delivered(resource, live, wanted[ref])
-                        now = _live_version(live)
+                        now = live_version(live)
                         content = wanted[ref] if is_same else self._content(live)
                         found[ref] = LiveResource(now.written, now.version, now.uid, manifest=content)
         return found
@@ -132,13 +132,16 @@ class LiveResources:
         return is_free and bool(managers_of(live) & self._settings.adopted_managers)
 
     async def foreign_components(
-        self, namespaces: Collection[str], own: Collection[ResourceRef]
+        self, namespaces: Collection[str], own: Collection[ResourceRef], *, cached: bool = False
     ) -> tuple[ForeignComponent, ...]:
-        """Return the Components in some namespaces that are not among the agent's own, with one list for each."""
+        """Return the Components in some namespaces that are not among the agent's own, with one list for each.
+
+        With ``cached`` they may be older than the last write.
+        """
         found: list[ForeignComponent] = []
         for resource in (await find_kinds(self._client, {_COMPONENT})).values():
             for namespace in sorted(namespaces):
-                listed = self._client.list(resource, namespace)
+                listed = self._client.list(resource, namespace, cached=cached)
                 others = [each async for each in listed if resource_ref(ref_of(each)) not in own]
                 found += map(foreign_component, others)
         return tuple(found)
@@ -181,10 +184,6 @@ class LiveResources:
                 found |= await self._existing_of(resource, each, full=manifests is not None)
         return {ref: live for ref, live in found.items() if not is_terminating(live)}
 
-    async def versions(self, refs: Iterable[ResourceRef]) -> dict[ResourceRef, LiveVersion]:
-        """Return the versions of those of the resources that exist."""
-        return {ref: _live_version(live) for ref, live in (await self.existing(refs)).items()}
-
     async def _existing_of(
         self, resource: ApiResource, refs: Collection[ResourceRef], *, full: bool
     ) -> dict[ResourceRef, Object]:
@@ -218,28 +217,39 @@ class LiveResources:
         ``live`` has at least the metadata of resources of the delivery.
         """
         objects = {ref: manifests.objects[ref] for ref in live}
-        expected = {ref: (digest(objects[ref]), _live_version(each).version) for ref, each in live.items()}
-        due = [ref for ref, each in expected.items() if self._confirmed.get(ref) != each]
+        expected = {ref: (digest(objects[ref]), live_version(each).version) for ref, each in live.items()}
+        due = {ref: live[ref] for ref, each in expected.items() if self._confirmed.get(ref) != each}
+        whole = {ref: each for ref, each in due.items() if _is_whole(each, objects[ref])}
         found: dict[ResourceRef, tuple[str, ...]] = {}
-        for ref, each in (await self.existing(due, objects)).items():
+        for ref, each in (whole | await self.existing(due.keys() - whole.keys(), objects)).items():
             applied = _loaded(objects[ref])
             fields = tuple(render(named_path(applied, path)) for path in alterations(each, applied))
             if fields:
                 found[ref] = fields
             else:
-                self._confirmed[ref] = expected[ref][0], _live_version(each).version
+                self._confirmed[ref] = expected[ref][0], live_version(each).version
         self.suspects = self.suspects.difference(map(object_ref, live)).union(map(object_ref, found))
         return found
 
-    async def _own_objects(self, manifests: Manifests, entries: Entries) -> AsyncIterator[Object]:
-        """Yield the runtime's resources of the kinds of a delivery, in their versions, and of the inventory."""
+    async def _own_objects(self, manifests: Manifests, entries: Entries) -> list[Object]:
+        """Return the runtime's resources of the kinds of a delivery, in their versions, and of the inventory."""
         wanted = _kinds_of(manifests.resources.values())
         listed = {kind for _, _, kind in wanted}
         wanted |= {(GROUP, "", ref.kind) for ref in entries if ref.group == GROUP and ref.kind not in listed}
-        for resource in (await find_kinds(self._client, wanted)).values():
-            for namespace in self._namespaces:
-                async for live in self._client.list(resource, namespace, labels=self.labels):
-                    yield live
+        served = await find_kinds(self._client, wanted)
+        places = [(resource, namespace) for resource in served.values() for namespace in self._namespaces]
+        known = {*map(object_ref, manifests.refs), *entries}
+        read = await gather_bounded(places, partial(self._own_in, known), self._settings.concurrency)
+        return [live for each in read for live in each]
+
+    async def _own_in(self, known: Collection[ObjectRef], place: tuple[ApiResource, str]) -> list[Object]:
+        """Return the runtime's resources of one kind and namespace: few known ones are read one by one."""
+        resource, namespace = place
+        refs = [ref for ref in known if (ref.group, ref.kind, ref.namespace) == (GROUP, resource.kind, namespace)]
+        if not 0 < len(refs) <= self._settings.single_reads:
+            return [each async for each in self._client.list(resource, namespace, labels=self.labels)]
+        read = await gather_bounded(refs, partial(get, self._client, resource), self._settings.concurrency)
+        return [each for each in read if each is not None and owner_of(each, self._settings) == self._owner.id]
 
     def _is_as_applied(self, live: Object, applied: Manifest, entries: Entries) -> bool:
         """Return whether an object was applied from this manifest and its content has not been changed since."""
@@ -282,13 +292,18 @@ def _loaded(manifest: Manifest) -> Manifest:
     return {key: manifest[key] for key in _FIELDS if key in manifest}
 
 
+def _is_whole(live: Object, applied: Manifest) -> bool:
+    """Return whether an object has content, in the version in which it was applied."""
+    return live["apiVersion"] == applied["apiVersion"] and len(_loaded(live)) > len(("apiVersion", "kind"))
+
+
 def _was_applied(applied: Manifest, live: Object, entries: Entries) -> bool:
     """Return whether an object was last applied from this manifest."""
     entry = entries.get(ref_of(live))
     return entry is not None and entry.digest == digest(applied)
 
 
-def _live_version(live: Object) -> LiveVersion:
+def live_version(live: Object) -> LiveVersion:
     """Return the version of an object: its generation rises with each change of its content, also back to another."""
     uid = live["metadata"]["uid"]
     return LiveVersion(last_change(live), f"{uid}/{live['metadata']['generation']}", uid)

@@ -1,11 +1,11 @@
 """Watches the runtime's own objects, so that drift is found at once and not only by the next resync.
 
 Only the kinds and namespaces of the present delivery are watched, by the owner label: an object that loses the label is
-gone too. The agent's own writes are no drift.
+gone too. The agent's own writes are no drift, and neither is it if an object is gone that the delivery does not have.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,27 +16,31 @@ from governor.kube.applyset.live import find_kinds
 from governor.kube.client import Client
 from governor.kube.controller.views import readable
 from governor.kube.objects import ApiResource, ObjectRef
-from governor.kube.reflector import Added, Changed, Event, Metadata, Reflector, View
+from governor.kube.reflector import Changed, Event, Metadata, Reflector, Removed, View
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
 
 _log = logging.get_logger(__name__)
 
 
-class _ManagedFields(msgspec.Struct, frozen=True, gc=False):
+class ManagedFields(msgspec.Struct, frozen=True, gc=False):
+    """The last write of one field manager."""
+
     manager: str = ""
     time: datetime | None = None
 
 
-class _ObjectMetadata(Metadata, frozen=True, kw_only=True):
+class WatchedMetadata(Metadata, frozen=True, kw_only=True):
+    """The metadata of an object of the runtime."""
+
     generation: int = 0
-    managed_fields: tuple[_ManagedFields, ...] = ()
+    managed_fields: tuple[ManagedFields, ...] = ()
 
 
-class _Object(View, frozen=True):
+class WatchedObject(View, frozen=True):
     """An object of the runtime: how often its content was changed, and by whom."""
 
-    metadata: _ObjectMetadata
+    metadata: WatchedMetadata
 
 
 class _Kind(NamedTuple):
@@ -61,13 +65,15 @@ class ObjectWatch:
         self._manager = manager
         self._clock = clock
         self._on_change = on_change
+        self._followed: frozenset[ObjectRef] = frozenset()
         self._wanted: frozenset[_Kind] = frozenset()
         self._changed = asyncio.Event()
         self._watches: dict[_Kind, asyncio.Task[None]] = {}
 
     def follow(self, refs: Iterable[ObjectRef]) -> None:
         """Watch the kinds and namespaces of these objects, and no others."""
-        self._wanted = frozenset(_Kind(ref.group, ref.kind, ref.namespace) for ref in refs)
+        self._followed = frozenset(refs)
+        self._wanted = frozenset(_Kind(ref.group, ref.kind, ref.namespace) for ref in self._followed)
         if self._wanted != self._watches.keys():
             self._changed.set()
 
@@ -92,11 +98,11 @@ class ObjectWatch:
             if (resource := served.get((each.group, "", each.kind))) is not None:
                 self._watches[each] = tasks.create_task(self._reflector(resource, each.namespace).run())
 
-    def _reflector(self, resource: ApiResource, namespace: str) -> Reflector[_Object]:
+    def _reflector(self, resource: ApiResource, namespace: str) -> Reflector[WatchedObject]:
         return Reflector(
             self._client,
             resource,
-            _Object,
+            WatchedObject,
             clock=self._clock,
             on_event=self._received,
             namespace=namespace,
@@ -104,16 +110,21 @@ class ObjectWatch:
             metadata_only=True,
         )
 
-    def _received(self, event: Event[_Object]) -> None:
-        if isinstance(event, (Added, Changed)) and not self._is_foreign_change(event):
-            return
-        self._on_change()
+    def _received(self, event: Event[WatchedObject]) -> None:
+        if is_drift(event, self._followed, self._manager):
+            self._on_change()
 
-    def _is_foreign_change(self, event: Added[_Object] | Changed[_Object]) -> bool:
-        """Return whether another client changed the content; if two wrote in the same second, it may have been."""
-        new, old = readable(event.new), readable(event.old) if isinstance(event, Changed) else None
-        if new is None or (old is not None and old.metadata.generation == new.metadata.generation):
-            return False
-        times = [each.time for each in new.metadata.managed_fields if each.time is not None]
-        last = max(times, default=None)
-        return any(each.manager != self._manager for each in new.metadata.managed_fields if each.time == last)
+
+def is_drift(event: Event[WatchedObject], followed: Collection[ObjectRef], manager: str) -> bool:
+    """Return whether another client than ``manager`` changed the content of an object, or a followed one is gone.
+
+    If two clients wrote in the same second, it may have been either.
+    """
+    if isinstance(event, Removed):
+        return event.ref in followed
+    new, old = readable(event.new), readable(event.old) if isinstance(event, Changed) else None
+    if new is None or (old is not None and old.metadata.generation == new.metadata.generation):
+        return False
+    times = [each.time for each in new.metadata.managed_fields if each.time is not None]
+    last = max(times, default=None)
+    return any(each.manager != manager for each in new.metadata.managed_fields if each.time == last)

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from governor.agent.platforms.kubernetes.resources.live_resources import LiveVersion
 from governor.agent.platforms.kubernetes.resources.manifests import Manifests
 from governor.domain.dapr.kinds import GROUP
 from governor.domain.documents import ResourceRef
@@ -68,6 +69,8 @@ class Applied(msgspec.Struct, frozen=True):
     """How resources still differ from the delivery, because another client changed them."""
     error: str = ""
     """Why the agent could not record what it wrote. It tries again."""
+    versions: Mapping[ResourceRef, LiveVersion] = {}
+    """What was written, as it is after the write."""
 
     @property
     def ok(self) -> bool:
