@@ -11,7 +11,7 @@ SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-se
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-kubernetes test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
-	bench-render bench-reconciler bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers \
+	bench-render bench-reconciler bench-server bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers \
 	cluster-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers render-servers reconciler-bench-servers \
 	image-servers node-servers
 
@@ -56,6 +56,9 @@ bench-render: render-servers ## Compare the linked renderer of charts with `helm
 
 bench-reconciler: reconciler-bench-servers ## Measure the reconciler with a thousand modules (PEER=KUBECONFIG measures another controller)
 	$(PYTHON_VENV) -m bench.reconciler $(if $(PEER),--peer=$(PEER)) $(OPTIONS)
+
+bench-server: environment ## Measure the server with N=10000 agents (OPTIONS=--tls measures with TLS)
+	$(PYTHON_VENV) -m bench.server --agents=$(or $(N),10000) $(OPTIONS)
 
 bench-image: image-servers ## Measure the size and the start of the container image; needs root
 	$(PYTHON_VENV) -m bench.image
