@@ -70,7 +70,7 @@ async def _components(
     upstreams = Upstreams(_paths(settings), clock)
     history = History(lambda: {each.pod.pod_meta.uid for each in records.sandboxes()})
     tap, hook_settings = Tap(), _hook_settings(settings)
-    dispatcher = Dispatcher(plugins, records, hook_settings, metrics, history)
+    dispatcher = Dispatcher(plugins, records, hook_settings, metrics, history, runtime.stop_container)
     hooks = PluginHooks(plugins, dispatcher, metrics, tap, records)
     splice = Splice(endpoint, upstreams, hooks)
     observe(registry, splice, records, plugins, upstreams, tap)

@@ -27,7 +27,10 @@ class Splice:
         self._drain_s = drain_s
         self._sessions: set[Session] = set()
         self._tasks: asyncio.TaskGroup | None = None
-        self._empty = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        """Work for connections, including notifications of plugins that outlive their connection."""
+        self._ended = asyncio.Event()
+        """Set when a session or a task has ended."""
 
     @property
     def can_copy(self) -> bool:
@@ -79,9 +82,9 @@ class Splice:
             session.drain()
         try:
             async with asyncio.timeout(self._drain_s):
-                while self._sessions:
-                    self._empty.clear()
-                    await self._empty.wait()
+                while self._sessions or self._running:
+                    self._ended.clear()
+                    await self._ended.wait()
         except TimeoutError:
             _log.warning("connections did not end in time", connections=len(self._sessions), drain_s=self._drain_s)
         for session in list(self._sessions):
@@ -96,13 +99,19 @@ class Splice:
         """Start work for a connection; an exception in it ends that task only."""
         if self._tasks is None:
             raise RuntimeError("the splice is not running")
-        return self._tasks.create_task(_guarded(work))
+        task = self._tasks.create_task(_guarded(work))
+        self._running.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        self._ended.set()
 
     def discard(self, session: Session) -> None:
         """Remove a closed session."""
         self._sessions.discard(session)
-        if not self._sessions:
-            self._empty.set()
+        self._ended.set()
 
 
 async def _guarded(work: Work) -> None:

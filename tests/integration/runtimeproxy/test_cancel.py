@@ -62,10 +62,12 @@ async def test_calls_cancelled_before_during_and_after_the_runtime_leave_nothing
     assert await plugin.received("PostStartContainerHook") == []
 
     await bed.runtime.set()
-    await plugin.set({**hanging, "method": "PostStartContainerHook"})
+    await plugin.set({"delay_s": 0.5, "method": "PostStartContainerHook"})
     async with bed.client.stream("StartContainer", start):
         await begins(plugin)
     await all_calls_end(bed, plugin, bed.runtime)
+    # The container runs, so the plugin is notified although the call is gone.
+    assert (await plugin.statuses())["PostStartContainerHook"] == {"OK": 1}
 
     await plugin.set()
     await bed.client.answer("StartContainer", start)

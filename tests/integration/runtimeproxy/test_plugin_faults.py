@@ -218,6 +218,56 @@ async def test_the_circuit_of_a_hanging_plugin_opens_and_one_call_tries_it(
     assert len(await plugin.received()) == before + 10
 
 
+async def test_a_plugin_that_closes_slow_calls_is_cut_off(bed: Bed, misbehaving: MisbehavingPlugin) -> None:
+    """The time lost counts, not how the call ended, and a new connection does not close the circuit."""
+
+    async def close_slowly(call: HookCall) -> None:
+        await asyncio.sleep(0.1)
+        call.abort()
+
+    misbehaving.handler = close_slowly
+    await register_misbehaving(bed, misbehaving, "Ignore")
+
+    seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=40)
+
+    assert seen.statuses == {"OK": 40}
+    # Five open the circuit, one tries the new connection, some probe when the backoff allows it.
+    assert len(misbehaving.calls) < 12
+
+
+async def test_a_plugin_is_not_asked_twice_for_one_call(bed: Bed, misbehaving: MisbehavingPlugin) -> None:
+    async def close_after_the_first(call: HookCall) -> None:
+        if len(misbehaving.calls) == 1:
+            await call.answer(CHANGE)
+        else:
+            call.abort()
+
+    misbehaving.handler = close_after_the_first
+    await register_misbehaving(bed, misbehaving, "Fail")
+    await passes_with_change(bed)
+
+    assert (await bed.client.call("RunPodSandbox", {"config": POD})).code == "UNAVAILABLE"
+    assert len(misbehaving.calls) == 2
+
+
+async def test_a_restarted_plugin_is_called_although_its_circuit_is_open(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin({"hang": True})
+    await hooked(bed, plugin, timeout="0.3s", hooks=["PreRunPodSandbox"])
+    seen = await bed.client.repeat("RunPodSandbox", {"config": POD}, count=5, at_once=5)
+    assert seen.statuses == {"OK": 5}
+
+    await plugin.set({"answer": {"annotations": {"by": "misbehaving"}}})
+    await run_pod(bed)
+    assert await annotations_at_the_runtime(bed) == SENT
+    await plugin.stop()
+    await run_pod(bed)
+    await plugin.start()
+
+    await passes_with_change(bed)
+
+
 async def test_a_deadline_exceeded_status_counts_as_a_timeout(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
     plugin = await start_hook_plugin({"status": {"code": "DEADLINE_EXCEEDED", "message": "context deadline exceeded"}})
     await hooked(bed, plugin, hooks=["PreRunPodSandbox"])

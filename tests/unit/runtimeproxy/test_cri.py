@@ -39,6 +39,7 @@ NUMBERS = {
     "LinuxContainerConfig": {"resources": 1},
     "StartContainerRequest": {"container_id": 1},
     "StopContainerRequest": {"container_id": 1},
+    "StopContainerResponse": {},
     "RemoveContainerRequest": {"container_id": 1},
     "UpdateContainerResourcesRequest": {"container_id": 1, "linux": 2, "annotations": 4},
     "ListPodSandboxRequest": {},

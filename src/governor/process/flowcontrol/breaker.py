@@ -59,6 +59,11 @@ class Breaker:
         opened.retry_s = self._retry_s(opened.openings)
         return True
 
+    def allow_probe(self) -> None:
+        """Allow the next call as the probe of an open circuit, for example because the server was restarted."""
+        if self._open is not None:
+            self._open.retry_s = self._clock.monotonic()
+
     def open_reason(self) -> str:
         """Return why calls fail now, or ``""``; unlike ``check`` it does not start a probe."""
         opened = self._open

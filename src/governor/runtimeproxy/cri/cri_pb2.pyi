@@ -335,6 +335,10 @@ class StopContainerRequest(_message.Message):
     container_id: str
     def __init__(self, container_id: _Optional[str] = ...) -> None: ...
 
+class StopContainerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class RemoveContainerRequest(_message.Message):
     __slots__ = ("container_id",)
     CONTAINER_ID_FIELD_NUMBER: _ClassVar[int]

@@ -1,11 +1,13 @@
 """Unary gRPC calls over one Unix socket, on one persistent connection that is re-established as soon as it is lost.
 
-Used for plugins and for the proxy's own calls to the runtime. No streaming, load balancing or backoff. HTTP/2 is
-handled by ``http2.connection``, as for relayed calls.
+Used for plugins and for the proxy's own calls to the runtime. No streaming, load balancing or backoff. A call is sent
+again, once, only if the server has certainly not processed it. HTTP/2 is handled by ``http2.connection``, as for
+relayed calls.
 """
 
 import asyncio
 import contextlib
+import select
 import urllib.parse
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -66,8 +68,7 @@ class UnaryClient:
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             if self._connection is not None and self._connection.usable:
-                # The connection may close just before the call is written: such a call is safe to retry.
-                with contextlib.suppress(_ConnectionLostError):
+                with contextlib.suppress(_NotProcessedError):
                     return await self._connection.call(headers, body, deadline)
             async with asyncio.timeout_at(deadline):
                 connection = await self._ensure_connected()
@@ -75,9 +76,8 @@ class UnaryClient:
         except TimeoutError as error:
             message_ = f"{self._name} did not respond within {timeout_s:.3g} s"
             raise GovernorError(Kind.DEADLINE, "no-answer", message_) from error
-        except _ConnectionLostError as error:
-            message_ = f"{self._name} closed the connection without a response: {error}"
-            raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message_) from error
+        except _NotProcessedError as error:
+            raise _connection_lost(self._name, str(error)) from error
 
     async def _ensure_connected(self) -> "_ClientConnection":
         async with self._connecting:
@@ -109,8 +109,13 @@ def _headers(method: str, timeout_s: float, metadata: Metadata) -> Fields:
     ]
 
 
-class _ConnectionLostError(Exception):
-    """The connection closed, or the stream was refused, before the server processed the call."""
+class _NotProcessedError(Exception):
+    """The server has not processed the call and never will, so that it can be sent again."""
+
+
+def _connection_lost(name: str, reason: str) -> GovernorError:
+    message = f"{name} closed the connection without a response: {reason}"
+    return GovernorError(Kind.UNAVAILABLE, "connection-lost", message)
 
 
 class _Call:
@@ -167,19 +172,30 @@ class _ClientConnection(asyncio.Protocol):
         self._draining = False
         self._flush_scheduled = False
         self._deferred_scheduled = False
+        self._hang_up = select.poll()
 
     @property
     def usable(self) -> bool:
-        """Whether another call can be started."""
-        return self._transport is not None and not self._draining and not self._transport.is_closing()
+        """Whether another call can be started.
+
+        The server may have closed the connection, but the event loop has not reported it yet: what would be sent then
+        could not be sent again.
+        """
+        transport = self._transport
+        return not (transport is None or self._draining or transport.is_closing() or self._hang_up.poll(0))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._hang_up.register(transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._fail_all(_ConnectionLostError(str(exc or "closed")))
+        reason = str(exc or "closed")
+        for call in self._queue:
+            call.fail(_NotProcessedError(reason))
+        for call in self._calls.values():
+            call.fail(_connection_lost(self._name, reason))
 
     def close(self) -> None:
         if self._transport is not None:
@@ -187,7 +203,7 @@ class _ClientConnection(asyncio.Protocol):
 
     async def call(self, headers: Fields, body: bytes, deadline: float) -> bytes:
         if not self.usable:
-            raise _ConnectionLostError("closed")
+            raise _NotProcessedError("closed")
         loop = asyncio.get_running_loop()
         call = _Call(headers, body, loop.create_future())
         self._queue.append(call)
@@ -238,7 +254,7 @@ class _ClientConnection(asyncio.Protocol):
             self._start(self._queue.popleft())
         if self._draining:
             for call in self._queue:
-                call.fail(_ConnectionLostError("the server sent GOAWAY"))
+                call.fail(_NotProcessedError("the server sent GOAWAY"))
         data = self._http2.writer.data_to_send()
         if self._transport is not None:
             if data:
@@ -313,7 +329,7 @@ class _ClientConnection(asyncio.Protocol):
     def _on_reset(self, call: _Call, code: int) -> None:
         call.stream.end_received = call.stream.end_sent = True
         if code == ErrorCode.REFUSED_STREAM:
-            call.fail(_ConnectionLostError("refused"))
+            call.fail(_NotProcessedError("refused"))
         else:
             message = f"{self._name} reset the call with HTTP/2 error code {code}"
             call.fail(GovernorError(Kind.UNAVAILABLE, "call-reset", message))
@@ -322,7 +338,7 @@ class _ClientConnection(asyncio.Protocol):
         self._draining = True
         for stream_id, call in self._calls.items():
             if stream_id > last_stream_id:
-                call.fail(_ConnectionLostError("the server sent GOAWAY"))
+                call.fail(_NotProcessedError("the server sent GOAWAY"))
 
     def _fail_all(self, error: Exception) -> None:
         for call in [*self._queue, *self._calls.values()]:

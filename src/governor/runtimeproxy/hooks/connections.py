@@ -19,6 +19,7 @@ from governor.runtimeproxy.http2.events import (
     StreamOpened,
 )
 from governor.runtimeproxy.http2.relay import Relay
+from governor.runtimeproxy.http2.streams import Outcome
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
 from governor.runtimeproxy.ops.tap import ConnectionTap, Tap
@@ -117,9 +118,10 @@ class ConnectionHooks:
                 return
 
     def close(self) -> None:
-        """Cancel all work for the connection."""
-        for task in self._tasks.values():
-            task.cancel()
+        """Cancel all work for the connection, except notifying plugins of what the runtime has done."""
+        for stream, task in self._tasks.items():
+            if not self._held[stream].succeeded:
+                task.cancel()
         self._tasks.clear()
         self._closed(self)
 
@@ -151,6 +153,7 @@ class ConnectionHooks:
         return partial(audit.record, held.merged) if is_released and held.merged is not None else None
 
     def _responded(self, event: ResponseHeld, held: Held) -> None:
+        held.is_response_read = True
         hook = self._dispatcher.responded(held, event.fields, event.body, event.trailers)
         if hook is None:
             self.relay.release_response(event.stream_id)
@@ -164,8 +167,11 @@ class ConnectionHooks:
     def _end(self, event: StreamClosed) -> None:
         held = self._held.pop(event.stream_id, None)
         task = self._tasks.pop(event.stream_id, None)
+        if held is not None and event.outcome is Outcome.COMPLETED and not held.is_response_read:
+            task = self._passed_unread(event, held)
         if task is not None:
-            task.cancel()
+            if held is None or not held.succeeded:
+                task.cancel()
             # A plugin call may be running until the task has ended.
             task.add_done_callback(lambda _task: self._finish(event, held))
         else:
@@ -173,6 +179,14 @@ class ConnectionHooks:
             asyncio.get_running_loop().call_soon(self._finish, event, held)
         if event.hooked:
             self._metrics.calls.labels(str(_PATHS[event.path]), event.outcome.value).inc()
+
+    def _passed_unread(self, event: StreamClosed, held: Held) -> "asyncio.Task[None] | None":
+        """Notify plugins of a call whose response was too large to be held."""
+        hook = self._dispatcher.responded_unread(held, event.grpc_status)
+        if hook is None:
+            return None
+        step = partial(self._after, event.stream_id, held, hook)
+        return self._spawn(partial(self._run, event.stream_id, held, step))
 
     def _finish(self, event: StreamClosed, held: Held | None) -> None:
         if held is not None:

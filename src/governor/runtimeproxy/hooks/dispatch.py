@@ -5,22 +5,27 @@
 | failure policy ``Fail`` | is rejected with a status that names the plugin and the reason |
 | failure policy ``Ignore`` | continues as if the plugin were not registered |
 
+A container that was started and then rejected at PostStartContainer is stopped: a container that kubelet counts as
+failed must not run.
+
 Streams and bytes are handled in ``connections``, merging in ``merge``.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.process.telemetry import logging
+from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.deadlines import allowance_s
 from governor.runtimeproxy.grpc.framing import unwrap
-from governor.runtimeproxy.hooks.calls import CriRequest, hook_request_for, read, write
+from governor.runtimeproxy.hooks.calls import Call, CriRequest, hook_request_for, read, write
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.runtimeproxy.hooks.held_call import Held
 from governor.runtimeproxy.hooks.merge import MergedRequest, begin
@@ -30,7 +35,7 @@ from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
 from governor.runtimeproxy.plugins.client import Plugins
-from governor.runtimeproxy.plugins.registration import FailurePolicy, Registration
+from governor.runtimeproxy.plugins.registration import EnvironmentMode, FailurePolicy, Registration
 from governor.runtimeproxy.plugins.registry import skips
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
@@ -44,6 +49,8 @@ RESPONSE_RESERVE_S: Final = 0.5
 _FETCH_TIMEOUT_S: Final = 5.0
 _OK: Final = b"%d" % status_codes.OK
 _NOT_FOUND: Final = b"%d" % status_codes.NOT_FOUND
+
+StopContainer: TypeAlias = Callable[[str], Awaitable[None]]
 
 _log = logging.get_logger(__name__)
 
@@ -76,12 +83,14 @@ class Dispatcher:
         settings: HookSettings,
         metrics: HookMetrics,
         history: History,
+        stop_container: StopContainer,
     ) -> None:
         self._plugins = plugins
         self._records = records
         self._settings = settings
         self._metrics = metrics
         self._history = history
+        self._stop_container = stop_container
 
     async def before(self, held: Held, body: bytes) -> None:
         """Call the plugins of the call's pre hook and merge their changes into it; may raise Rejected."""
@@ -98,24 +107,55 @@ class Dispatcher:
 
     def responded(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> Hook | None:
         """Record the runtime's response. Return the post hook if plugins are registered for it."""
-        request, hook = held.request, held.call.shape.post
+        request = held.request
         status = grpc_status_in(trailers) or grpc_status_in(fields)
         if request is None:
             return None
-        if status != _OK:
-            if status == _NOT_FOUND:
-                self._records.confirm_absent(request)
-            return None
-        held.succeeded = True
-        self._record(request, fields, body)
+        if status == _OK:
+            self._record(request, fields, body)
+        elif status == _NOT_FOUND:
+            self._records.confirm_absent(request)
+        return self._post_hook(held, status)
+
+    def responded_unread(self, held: Held, status: bytes) -> Hook | None:
+        """Like ``responded``, for a response that was not read; what it may have created is fetched when needed."""
+        return None if held.request is None else self._post_hook(held, status)
+
+    def _post_hook(self, held: Held, status: bytes) -> Hook | None:
+        held.succeeded = status == _OK
+        hook = held.call.shape.post if held.succeeded else None
         return hook if hook is not None and self._plugins.registrations.of(hook) else None
 
     async def after(self, held: Held, hook: Hook) -> None:
         """Notify the plugins of a post hook; may raise Rejected."""
-        if held.request is None:
+        request = held.request
+        if request is None:
             return
         try:
-            await self._notify(held, held.request, hook)
+            await self._notify_all(held, request, hook)
+        except Rejected as rejected:
+            if not isinstance(request, cri_pb2.StartContainerRequest):
+                raise
+            outcome = await self._stop_started(request.container_id)
+            raise Rejected(rejected.code, f"{rejected.message}; {outcome}") from rejected
+
+    async def _stop_started(self, container_id: str) -> str:
+        """Stop a container that was rejected after its start, notify plugins of it, and return the outcome."""
+        try:
+            await self._stop_container(container_id)
+        except GovernorError as error:
+            _log.error("a rejected container could not be stopped", container_id=container_id, error=error.message)
+            return f"the container could not be stopped and runs: {error.message}"
+        # Kubelet does not stop a container that has exited, so plugins would never be notified.
+        stop = Held(Call.STOP_CONTAINER, ())
+        with contextlib.suppress(Rejected):
+            request = cri_pb2.StopContainerRequest(container_id=container_id)
+            await self._notify_all(stop, request, Hook.POST_STOP_CONTAINER)
+        return "the container was stopped"
+
+    async def _notify_all(self, held: Held, request: CriRequest, hook: Hook) -> None:
+        try:
+            await self._notify(held, request, hook)
         except Rejected:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of the proxy must not hide that the runtime succeeded
@@ -141,7 +181,12 @@ class Dispatcher:
         for registration, timeout_s in self._plugins_for(held, hook, merged.hook_request, RUNTIME_RESERVE_S):
             try:
                 response = await self._call_plugin(held, registration, hook, merged.hook_request, timeout_s)
-                merged = merged.add(registration.name, response, self._settings.conflicts)
+                merged = merged.add(
+                    registration.name,
+                    response,
+                    self._settings.conflicts,
+                    replace_environment=registration.environment is EnvironmentMode.REPLACE,
+                )
             except GovernorError as error:
                 self._failed(held, registration, hook, merged.hook_request, error)
         self._apply(held, merged)

@@ -10,19 +10,17 @@ CRI's order, duplicates and bytes are kept:
 Setting a variable therefore sets the last entry of that name or appends one; removing it removes all entries of that
 name.
 
-A variable missing from a response is removed only if the response *echoes* the request: at least two variables that no
-plugin has set are in it unchanged, and these outnumber the missing ones. A plugin that only returns the variables it
-sets removes none.
+A variable missing from a response is removed only if the plugin is registered with ``"environment": "replace"`` and
+returns any variable: by its response alone, a plugin that returns only what it sets cannot be told from one that
+removes the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, Final
+from typing import Any
 
 from governor.runtimeproxy.cri.cri_pb2 import KeyValue
 from governor.runtimeproxy.hooks.changes import Difference, FieldPath, Value
 from governor.values.secret import Secret
-
-_MIN_ECHOED: Final = 2
 
 
 def copy_variables(variables: Iterable[KeyValue], target: MutableMapping[str, str]) -> None:
@@ -48,19 +46,17 @@ def set_variable(variables: Any, name: str, value: Value) -> None:
 
 
 def environment_differences(
-    original: Mapping[str, str], sent: Mapping[str, str], returned: Mapping[str, str]
+    sent: Mapping[str, str], returned: Mapping[str, str], *, replaces: bool
 ) -> Iterator[Difference]:
-    """Yield the variables that a plugin changed; ``original`` is the request before all plugins."""
+    """Yield the variables that a plugin set and, if it ``replaces`` the environment, those that it removed."""
     if not returned:
         return
     # Protobuf maps are much slower than dictionaries when read entry by entry.
     before, after = dict(sent), dict(returned)
     for path, old, new in entry_differences(before, after):
         yield path, None if old is None else Secret(old), Secret(new)
-    missing = sorted(before.keys() - after.keys())
-    if missing and _echoes(dict(original), before, after, len(missing)):
-        for key in missing:
-            yield (key,), Secret(before[key]), None
+    for key in sorted(before.keys() - after.keys()) if replaces else ():
+        yield (key,), Secret(before[key]), None
 
 
 def entry_differences(before: Mapping[str, str], after: dict[str, str]) -> Iterator[tuple[FieldPath, str | None, str]]:
@@ -68,11 +64,6 @@ def entry_differences(before: Mapping[str, str], after: dict[str, str]) -> Itera
     for key, value in sorted(after.items()):
         if before.get(key) != value:
             yield (key,), before.get(key), value
-
-
-def _echoes(original: dict[str, str], before: dict[str, str], after: dict[str, str], missing: int) -> bool:
-    unchanged = sum(before.get(key) == after.get(key) == value for key, value in original.items())
-    return unchanged >= _MIN_ECHOED and unchanged > missing
 
 
 def _text(value: bytes) -> str | None:

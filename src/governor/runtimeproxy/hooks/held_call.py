@@ -41,6 +41,7 @@ class Held:
         self.not_called = ""
         """Why no plugin could be called."""
         self.rejection = ""
+        self.is_response_read = False
         self.succeeded = False
         """Whether the runtime responded with OK."""
         self.started = time.time()

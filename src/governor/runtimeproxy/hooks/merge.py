@@ -80,14 +80,20 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
         return tuple(change for change in net if is_effective(self.request, change))
 
     def add(
-        self, plugin: str, response: HookResponse, policy: ConflictPolicy = ConflictPolicy.LAST_WINS
+        self,
+        plugin: str,
+        response: HookResponse,
+        policy: ConflictPolicy = ConflictPolicy.LAST_WINS,
+        *,
+        replace_environment: bool = False,
     ) -> "MergedRequest":
-        """Merge a plugin's response to ``hook_request``.
+        """Merge a plugin's response to ``hook_request``; with ``replace_environment`` it may remove variables.
 
         Raise INVALID ``hook-answer`` if a value is out of range, CONFLICT ``plugins-conflict`` if it conflicts with
         an earlier plugin and the policy is REFUSE.
         """
-        changes = [Change(plugin, *each) for each in differences(self.original, self.hook_request, response)]
+        found = differences(self.original, self.hook_request, response, replace_environment=replace_environment)
+        changes = [Change(plugin, *each) for each in found]
         targets = self.call.shape.targets
         resolution = resolve(self.applied, (each for each in changes if each.path[0] in targets), policy)
         return msgspec.structs.replace(
@@ -107,12 +113,18 @@ def begin(call: Call, request: CriRequest, records: Records) -> MergedRequest:
     return MergedRequest(call, request, hook_request_for(request, records))
 
 
-def differences(original: HookRequest, sent: HookRequest, response: HookResponse) -> Iterator[Difference]:
+def differences(
+    original: HookRequest, sent: HookRequest, response: HookResponse, *, replace_environment: bool = False
+) -> Iterator[Difference]:
     """Yield what a plugin changed in the hook request ``sent``; ``original`` is the one before all plugins."""
     # Unset fields of a response change nothing.
     for field, returned in response.ListFields():
         name = field.name
-        for path, old, new in _RULES[name](getattr(original, name), getattr(sent, name), returned):
+        if name == _ENVIRONMENT:
+            found = environment_differences(getattr(sent, name), returned, replaces=replace_environment)
+        else:
+            found = _RULES[name](getattr(original, name), getattr(sent, name), returned)
+        for path, old, new in found:
             yield (name, *path), old, new
 
 
@@ -179,6 +191,7 @@ def _map_differences(
         yield from entry_differences(sent, dict(returned))
 
 
+_ENVIRONMENT: Final = "container_envs"
 _RULES: Final[Mapping[str, Callable[[Any, Any, Any], Iterator[Difference]]]] = {
     "labels": _map_differences,
     "annotations": _map_differences,
@@ -187,5 +200,4 @@ _RULES: Final[Mapping[str, Callable[[Any, Any, Any], Iterator[Difference]]]] = {
     "container_annotations": _map_differences,
     "container_resources": resource_differences,
     "pod_cgroup_parent": _text_differences,
-    "container_envs": environment_differences,
 }

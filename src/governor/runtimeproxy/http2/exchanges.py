@@ -135,10 +135,13 @@ class ExchangeTable:
         return self.client if stream is exchange.client else self.upstreams[exchange.upstream_peer]
 
     def _data_written(self, stream: Stream, written: int) -> None:
-        """Credit the sender of DATA that was written to ``stream``."""
-        if stream.credited:
-            self.held_bytes -= written
-        elif written:
+        """Credit the sender of DATA that was written to ``stream``, unless it got its credit while held."""
+        if stream.credited_bytes:
+            credited = min(written, stream.credited_bytes)
+            stream.credited_bytes -= credited
+            self.held_bytes -= credited
+            written -= credited
+        if written:
             self.credit(opposite(stream), written)
         if stream.end_sent:
             self.close_if_complete(stream.exchange)
@@ -212,8 +215,8 @@ class ExchangeTable:
             self._open_queued(exchange.upstream_peer)
 
     def _drop_queued(self, stream: Stream) -> None:
-        if stream.credited:
-            self.held_bytes -= stream.buffered_bytes
+        self.held_bytes -= stream.credited_bytes
+        stream.credited_bytes = 0
         stream.clear()
 
     def _remove(self, exchange: Exchange) -> None:

@@ -150,11 +150,12 @@ class Relay:
             return False
         stream = exchange.upstream
         if body is not None:
-            self._exchanges.held_bytes += len(body) - stream.buffered_bytes
+            self._exchanges.held_bytes += len(body) - stream.credited_bytes
             stream.replace_body(body)
+            stream.credited_bytes = len(body)
             stream.queued_headers[0] = _with_content_length(stream.queued_headers[0], len(body))
         stream.held = False
-        exchange.client.held = exchange.client.credited = hold_response
+        exchange.client.held = hold_response
         self._exchanges.open_upstream(exchange)
         return True
 
@@ -206,7 +207,7 @@ class Relay:
         client.headers_received = True
         client.content_remaining = length
         upstream.queued_headers.append(event.fields)
-        upstream.held = upstream.credited = exchange.hooked
+        upstream.held = exchange.hooked
         if event.end_stream:
             client.end_received = upstream.end_queued = upstream.end_on_headers = True
         if not exchange.hooked:
@@ -258,6 +259,7 @@ class Relay:
             target.enqueue(event.payload)
         if target.held:
             self._exchanges.held_bytes += size
+            target.credited_bytes += size
         if target.held or target.closed:
             self._exchanges.credit(stream, size)
         self._forward(stream, target, end_stream=event.end_stream)
@@ -276,13 +278,24 @@ class Relay:
             self._exchanges.close_if_complete(stream.exchange)
 
     def _hold(self, stream: Stream) -> None:
-        """Refuse a held message beyond the limits; emit its event once it is complete."""
-        if stream.buffered_bytes > self._limits.max_held_body or self._exceeds_share():
-            self._exchanges.respond(
-                stream.exchange, RESOURCE_EXHAUSTED, "the message is too large to be held for a hook"
-            )
-        elif stream.end_queued:
-            self._exchanges.events.append(held_event(stream))
+        """Emit the event of a held message once it is complete.
+
+        Beyond the limits a request is refused. A response is forwarded unread: the runtime has done its work.
+        """
+        if stream is stream.exchange.client:
+            exceeds = stream.buffered_bytes > self._limits.max_held_response
+        else:
+            exceeds = stream.buffered_bytes > self._limits.max_held_body or self._exceeds_share()
+        if not exceeds:
+            if stream.end_queued:
+                self._exchanges.events.append(held_event(stream))
+        elif stream is stream.exchange.client:
+            stream.held = False
+            stream.headers_sent = True
+            self._exchanges.flush(stream)
+        else:
+            message = "the message is too large to be held for a hook"
+            self._exchanges.respond(stream.exchange, RESOURCE_EXHAUSTED, message)
 
     def _exceeds_share(self) -> bool:
         """Whether all relays together hold too much, and this one more than an equal share."""

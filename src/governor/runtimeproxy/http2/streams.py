@@ -30,7 +30,7 @@ class Stream:
         "buffered_bytes",
         "closed",
         "content_remaining",
-        "credited",
+        "credited_bytes",
         "end_on_headers",
         "end_queued",
         "end_received",
@@ -61,8 +61,8 @@ class Stream:
         """END_STREAM follows what is queued."""
         self.buffered_bytes = 0
         """Size of the queued DATA."""
-        self.credited = False
-        """Whether the sender of the queued DATA already got its credit, as for everything that was held."""
+        self.credited_bytes = 0
+        """How much of the queued DATA, from its start, its sender already got credit for: what is or was held."""
         self.content_remaining: int | None = None
         """Bytes of DATA still to be received according to content-length, if the peer sent one."""
         self.headers_received = False

@@ -1,8 +1,9 @@
 """Clients of the registered plugins: one connection and one circuit breaker per plugin.
 
-The circuit of a plugin that repeatedly times out or returns garbage opens; when it may be retried, one call tries the
-plugin on a new connection. An unreachable plugin fails at once and does not count. A reconnect, for example after a
-restart of the plugin, closes the circuit. Nor does a timeout count if the caller's deadline left the plugin much less
+The circuit of a plugin opens after several calls in a row that lost time, however they ended, or returned garbage. When
+it may be retried, one call tries the plugin on a new connection; if the plugin closed the connection, for example
+because it was restarted, the first call does so at once. What fails at once, as connecting to a plugin that is not
+running, costs nothing and does not count. Nor does a timeout count if the caller's deadline left the plugin much less
 time than configured.
 """
 
@@ -23,7 +24,9 @@ from governor.runtimeproxy.plugins.registry import Problem, Registrations
 from governor.wire.hooks.points import Hook, HookRequest, HookResponse, decode_response
 
 _BREAKER_POLICY: Final = BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=30.0))
-_NOT_COUNTED: Final = ("unreachable", "connection-lost")
+_UNCONNECTED: Final = ("unreachable", "connection-lost")
+_MIN_LOST_S: Final = 0.05
+"""A lost connection counts as a failure if it took at least this long, or the share below of a shorter timeout."""
 _MIN_TIMEOUT_SHARE: Final = 0.5
 """A timeout counts as a failure only if the plugin had at least this share of its configured timeout."""
 
@@ -63,7 +66,7 @@ class Plugins:
         if key not in self._clients:
             self._clients[key] = PluginClient(registration, self._clock, self._rng)
         min_timeout_s = _MIN_TIMEOUT_SHARE * (registration.timeout_s or self._timeout_s)
-        call = _HookCall(hook, request, metadata, timeout_s, is_shortened=timeout_s < min_timeout_s)
+        call = _HookCall(hook, request, metadata, timeout_s, min_timeout_s)
         return await self._clients[key].call(call)
 
     def circuit_open(self, registration: Registration) -> str:
@@ -85,8 +88,8 @@ class _HookCall(msgspec.Struct, frozen=True):
     request: HookRequest
     metadata: Metadata
     timeout_s: float
-    is_shortened: bool
-    """Whether the caller's deadline left the plugin too little time for a timeout to count."""
+    min_timeout_s: float
+    """A shorter timeout, because of the caller's deadline, does not count as a failure."""
 
 
 class PluginClient:
@@ -95,13 +98,14 @@ class PluginClient:
     def __init__(self, registration: Registration, clock: Clock, rng: random.Random) -> None:
         self._name = f"plugin {registration.name}"
         self._clock = clock
-        self._rng = rng
         self._client = UnaryClient(registration.endpoint, self._name)
-        self._breaker = self._new_breaker()
+        self._breaker = Breaker(self._name, _BREAKER_POLICY, clock, rng)
         self._calls = 0
         self._retired = False
         self._is_half_open = False
         """Whether one call is trying the plugin on a new connection."""
+        self._may_retry_early = True
+        """Whether a lost connection allows to try the plugin before the backoff does: not if that has lost time."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -124,47 +128,60 @@ class PluginClient:
                 self.retire()
 
     async def _call_through_breaker(self, call: _HookCall) -> HookResponse:
-        if not (self._client.connected or self._is_half_open):
-            self._breaker = self._new_breaker()
+        is_early = self._can_retry_early
+        if is_early:
+            self._breaker.allow_probe()
         if not self._breaker.check():
             return await self._call(call)
         # The connection alone may be stuck.
         self._client.close()
         self._is_half_open = True
         try:
-            return await self._call(call)
+            return await self._call(call, is_early=is_early)
         finally:
             self._is_half_open = False
 
-    async def _call(self, call: _HookCall) -> HookResponse:
+    @property
+    def _can_retry_early(self) -> bool:
+        return self._may_retry_early and not self._client.connected and not self._is_half_open
+
+    async def _call(self, call: _HookCall, *, is_early: bool = False) -> HookResponse:
         hook, message = call.hook, call.request.SerializeToString()
+        started_s = self._clock.monotonic()
         try:
             raw = await self._client.call(hook.path, message, timeout_s=call.timeout_s, metadata=call.metadata)
             response = decode_response(hook, raw)
         except GovernorError as error:
-            self._count_failure(error, is_shortened=call.is_shortened)
+            if _is_response(error):
+                self._succeeded()
+            elif _counts(error, call, self._clock.monotonic() - started_s):
+                self._breaker.failed(error)
+                self._may_retry_early = self._may_retry_early and not is_early
             raise
-        self._breaker.succeeded()
+        self._succeeded()
         return response
+
+    def _succeeded(self) -> None:
+        self._breaker.succeeded()
+        self._may_retry_early = True
 
     def circuit_open(self) -> str:
         """Return why the circuit is open, or ``""``."""
-        return self._breaker.open_reason() if self._client.connected or self._is_half_open else ""
+        return "" if self._can_retry_early else self._breaker.open_reason()
 
-    def _count_failure(self, error: GovernorError, *, is_shortened: bool) -> None:
-        """Count timeouts and garbage as failures; a status other than DEADLINE_EXCEEDED is a valid response.
 
-        A plugin's gRPC library may report the timeout first, by a status or a reset.
-        """
-        if is_shortened and (error.kind is Kind.DEADLINE or error.code == "call-reset"):
-            return
-        if error.code == "grpc-status" and error.kind is not Kind.DEADLINE:
-            self._breaker.succeeded()
-        elif error.code not in _NOT_COUNTED:
-            self._breaker.failed(error)
+def _is_response(error: GovernorError) -> bool:
+    """Return whether the plugin responded with a status; DEADLINE_EXCEEDED is its library's report of a timeout."""
+    return error.code == "grpc-status" and error.kind is not Kind.DEADLINE
 
-    def _new_breaker(self) -> Breaker:
-        return Breaker(self._name, _BREAKER_POLICY, self._clock, self._rng)
+
+def _counts(error: GovernorError, call: _HookCall, lost_s: float) -> bool:
+    """Return whether a call without a response counts as a failure of the plugin."""
+    if error.code in _UNCONNECTED:
+        return lost_s >= min(_MIN_LOST_S, call.min_timeout_s)
+    # A plugin's gRPC library may reset the call when its deadline expires.
+    is_timeout = error.kind is Kind.DEADLINE or error.code == "call-reset"
+    return not (is_timeout and call.timeout_s < call.min_timeout_s)
 
 
 def _key(registration: Registration) -> tuple[str, str]:

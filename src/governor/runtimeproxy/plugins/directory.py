@@ -39,22 +39,27 @@ class HookDirectory:
             await self.poll()
 
     async def poll(self) -> None:
-        """Read the files if any of them has changed."""
+        """Read the files if any of them has changed; whatever fails, the plugins stay and the next poll tries again."""
         try:
-            stamps = await asyncio.to_thread(stamps_in, self._path)
+            await self._read()
         except OSError as error:
             self._log_once(f"{self._path}: {error.strerror or error}")
-            return
-        self._last_error = ""
+        except Exception as error:  # noqa: BLE001 - a defect of the reader must not end the program
+            self._log_once(f"{self._path}: {error!r}", exc_info=error)
+        else:
+            self._last_error = ""
+
+    async def _read(self) -> None:
+        stamps = await asyncio.to_thread(stamps_in, self._path)
         if stamps == self._stamps:
             return
         contents = await asyncio.to_thread(contents_of, self._path, stamps)
-        self._stamps = stamps
         self._plugins.replace(reload(self._plugins.registrations, contents))
+        self._stamps = stamps
 
-    def _log_once(self, error: str) -> None:
+    def _log_once(self, error: str, **details: object) -> None:
         if error != self._last_error:
-            _log.warning("cannot read the plugin directory; plugins stay as they are", error=error)
+            _log.warning("cannot read the plugin directory; plugins stay as they are", error=error, **details)
         self._last_error = error
 
 

@@ -8,6 +8,7 @@
 | ``order`` | a number; lower ones are called first, equal ones by file name | 0 |
 | ``timeout`` | seconds, or a text such as ``500ms`` | the proxy's ``plugin-timeout`` |
 | ``selector`` | ``matchLabels`` and ``matchExpressions`` on the pod's labels | all pods |
+| ``environment`` | ``merge``, or ``replace``: variables missing from a response are removed | ``merge`` |
 
 A null key counts as absent, as in koord-runtime-proxy. Unknown keys cause a warning and have no effect.
 """
@@ -42,6 +43,13 @@ class FailurePolicy(enum.StrEnum):
     IGNORE = "Ignore"
 
 
+class EnvironmentMode(enum.StrEnum):
+    """Effect of a response on the variables that it does not have: they stay, or are removed."""
+
+    MERGE = "merge"
+    REPLACE = "replace"
+
+
 class Registration(msgspec.Struct, frozen=True):
     """One plugin: its socket, hooks, order, timeout and selector."""
 
@@ -52,6 +60,7 @@ class Registration(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[Expression, ...] = ()
+    environment: EnvironmentMode = EnvironmentMode.MERGE
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Return whether the plugin is called for pods with these labels."""
@@ -72,6 +81,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     order: float = 0.0
     timeout: float | str | None = None
     selector: _Selector = _Selector()
+    environment: EnvironmentMode = EnvironmentMode.MERGE
 
 
 class RegistrationReader:
@@ -98,6 +108,7 @@ class RegistrationReader:
             timeout_s=self._timeout_s(written.timeout),
             match_labels=written.selector.match_labels,
             match_expressions=written.selector.match_expressions,
+            environment=written.environment,
         )
         return None if self.errors else registration
 

@@ -1,6 +1,7 @@
 """In-memory cache of records by id: filled from held calls, and from the runtime for sandboxes it did not see start.
 
-A record is deleted when the runtime confirms the removal or no longer lists the sandbox or container.
+A resync refreshes the resources of known containers. A record is deleted when the runtime confirms the removal or no
+longer lists the sandbox or container.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from governor.runtimeproxy.store.records import (
     updated_sandbox,
 )
 from governor.runtimeproxy.store.runtime import Runtime
+from governor.runtimeproxy.store.status import refreshed_container
 
 _RESYNC_S: Final = 60.0
 _RETRY_S: Final = 1.0
@@ -112,7 +114,7 @@ class RecordCache:
                 wait.cancel()
 
     async def resync(self) -> None:
-        """Fetch missing records, and delete those of what the runtime no longer lists."""
+        """Fetch missing records, refresh known containers, and delete what the runtime no longer lists."""
         recorded = self._sandboxes.keys() | self._containers.keys()
         sandboxes, containers = await self._runtime.sandboxes(), await self._runtime.containers()
         sandbox_ids = [each.id for each in sandboxes]
@@ -121,7 +123,8 @@ class RecordCache:
         for sandbox_id in sandbox_ids:
             await self._ignore_not_found(self._fetch_sandbox(sandbox_id))
         for listed in containers:
-            await self._ignore_not_found(self._fetch_container(listed))
+            is_known = listed.id in self._containers
+            await self._ignore_not_found((self._refresh if is_known else self._fetch_container)(listed))
 
     async def _ignore_not_found(self, fetch: Coroutine[Any, Any, None]) -> None:
         """Await a fetch; what was removed since it was listed is not an error."""
@@ -186,6 +189,16 @@ class RecordCache:
             found = await self._runtime.container(listed, pod)
             if not {listed.id, listed.pod_sandbox_id} & {*self._removed}:
                 self._containers.setdefault(listed.id, found)
+
+    async def _refresh(self, listed: cri_pb2.Container) -> None:
+        """Update the resources of a container, which may have been changed around the proxy.
+
+        Labels and annotations cannot change, nor can anything of a sandbox that its status shows.
+        """
+        recorded = self._containers[listed.id]
+        refreshed = refreshed_container(recorded, await self._runtime.status(listed.id))
+        if self._containers.get(listed.id) is recorded:
+            self._containers[listed.id] = refreshed
 
     def record(self, request: CriRequest, response: bytes) -> None:
         """Record a call that succeeded; ``response`` is the runtime's message."""

@@ -47,9 +47,17 @@ class Runtime:
 
     async def container(self, listed: cri_pb2.Container, pod: Sandbox) -> Container:
         """Return a container; raise NOT_FOUND if the runtime does not have it."""
-        request = cri_pb2.ContainerStatusRequest(container_id=listed.id, verbose=True)
-        status = await self._call("ContainerStatus", request, cri_pb2.ContainerStatusResponse)
-        return container_from_status(listed, status, pod)
+        return container_from_status(listed, await self.status(listed.id, verbose=True), pod)
+
+    async def status(self, container_id: str, *, verbose: bool = False) -> cri_pb2.ContainerStatusResponse:
+        """Return the status of a container; raise NOT_FOUND if the runtime does not have it."""
+        request = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=verbose)
+        return await self._call("ContainerStatus", request, cri_pb2.ContainerStatusResponse)
+
+    async def stop_container(self, container_id: str) -> None:
+        """Kill a container; it stays listed as exited."""
+        request = cri_pb2.StopContainerRequest(container_id=container_id)
+        await self._call("StopContainer", request, cri_pb2.StopContainerResponse)
 
     async def _call(self, method: str, request: Message, kind: type[M]) -> M:
         """Call the service version that worked last, then the other; if both are unimplemented, raise the first."""

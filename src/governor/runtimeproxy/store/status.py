@@ -47,6 +47,15 @@ def container_from_status(
     return created_container(request, listed.id)
 
 
+def refreshed_container(container: Container, response: cri_pb2.ContainerStatusResponse) -> Container:
+    """Return the container with the resources in its current status, if it has any."""
+    if not response.status.resources.HasField("linux"):
+        return container
+    request = container.creation
+    overlay(_without_implied_swap(response.status.resources.linux), request.config.linux.resources)
+    return created_container(request, container.id)
+
+
 def _without_implied_swap(linux: cri_pb2.LinuxContainerResources) -> cri_pb2.LinuxContainerResources:
     """Clear a swap limit equal to the memory limit, which containerd reports if none was set."""
     if linux.memory_swap_limit_in_bytes == linux.memory_limit_in_bytes:

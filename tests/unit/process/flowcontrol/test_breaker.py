@@ -193,6 +193,18 @@ class BreakerMachine(RuleBasedStateMachine):
 TestBreakerMachine = BreakerMachine.TestCase
 
 
+async def test_a_probe_can_be_allowed_before_its_time() -> None:
+    circuit = Circuit(failures=1)
+    circuit.breaker.allow_probe()
+    circuit.fail(1)
+    assert circuit.rejected()
+
+    circuit.breaker.allow_probe()
+
+    assert circuit.breaker.check()
+    assert circuit.rejected()
+
+
 async def test_open_reason_does_not_start_a_probe() -> None:
     circuit = Circuit(failures=1)
     assert circuit.breaker.open_reason() == ""

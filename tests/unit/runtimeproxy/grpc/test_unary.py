@@ -5,6 +5,7 @@ import contextlib
 import gc
 import gzip
 import os
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -377,10 +378,43 @@ async def test_a_complete_answer_counts_whatever_frame_follows_it(bed: Bed, trai
 
 async def test_the_client_reconnects_at_once_to_a_restarted_server(bed: Bed) -> None:
     await bed.call()
-    bed.sides[0].transport.abort()
+    # Closed already, but the client's event loop has not noticed it yet.
+    bed.sides[0].transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     assert await bed.call(b"again") == b"again"
-    assert len(bed.sides) == 2
+    assert [list(side.fields) for side in bed.sides] == [[1], [1]]
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+async def test_a_call_that_was_sent_is_not_sent_again_when_the_connection_is_lost(bed: Bed, calls: int) -> None:
+    """The plugin may have executed it."""
+    await bed.call()
+    bed.respond = hang
+    begun = [asyncio.create_task(bed.call_fails()) for _ in range(calls)]
+    await until(lambda: _has(bed, requests=1 + calls))
+    bed.respond = echo
+    bed.sides[0].transport.abort()
+
+    errors = await asyncio.gather(*begun)
+
+    assert {(error.kind, error.code) for error in errors} == {(Kind.UNAVAILABLE, "connection-lost")}
+    assert len(bed.sides) == 1
+
+
+async def test_a_queued_call_is_sent_on_another_connection_when_the_first_is_lost(bed: Bed) -> None:
+    bed.settings = {h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 1}
+    await bed.call()
+    bed.respond = hang
+    begun = asyncio.create_task(bed.call_fails())
+    await until(lambda: _has(bed, requests=2))
+    waiting = asyncio.create_task(bed.call(b"waiting"))
+    await asyncio.sleep(0)
+    bed.respond = echo
+    bed.sides[0].transport.abort()
+
+    assert await waiting == b"waiting"
+    assert (await begun).code == "connection-lost"
+    assert [list(side.fields) for side in bed.sides] == [[1, 3], [1]]
 
 
 async def test_a_new_connection_that_is_closed_is_not_retried(bed: Bed) -> None:

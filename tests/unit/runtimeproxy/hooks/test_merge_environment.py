@@ -45,8 +45,8 @@ def test_a_plugin_may_set_a_variable_that_it_was_not_sent() -> None:
     assert ("KEY", b"known") in variables_of(creation(envs=VARIABLES).add("plugin", environment_response(KEY="known")))
 
 
-def test_a_variable_missing_from_an_echoed_environment_is_removed_with_its_duplicates() -> None:
-    end = creation(envs=VARIABLES).add("plugin", environment_response(A="2", C=""))
+def test_a_plugin_that_replaces_the_environment_removes_variables_with_their_duplicates() -> None:
+    end = creation(envs=VARIABLES).add("plugin", environment_response(A="2", C=""), replace_environment=True)
     assert variables_of(end) == [("A", b"2"), ("KEY", b"\xff\xfe"), ("C", b"")]
     assert change_texts(end) == ["plugin changed container_envs.B from *** to None"]
 
@@ -58,11 +58,23 @@ def test_a_variable_missing_from_an_echoed_environment_is_removed_with_its_dupli
         environment_response(A="2"),
         environment_response(NEW="1"),
         environment_response(A="5", B="6"),
+        environment_response(A="2", B="3"),
     ],
 )
-def test_a_plugin_that_only_sets_variables_removes_none(response: Any) -> None:
+def test_a_plugin_that_does_not_replace_the_environment_removes_no_variable(response: Any) -> None:
     names = {key for key, _ in variables_of(creation(envs=VARIABLES).add("plugin", response))}
     assert names >= {"A", "B", "C", "KEY"}
+
+
+def test_an_empty_environment_replaces_nothing() -> None:
+    end = creation(envs=VARIABLES).add("plugin", environment_response(), replace_environment=True)
+    assert variables_of(end) == VARIABLES
+
+
+def test_variables_that_were_not_sent_to_a_plugin_are_not_removed() -> None:
+    """Their values are not UTF-8."""
+    end = creation(envs=VARIABLES).add("plugin", environment_response(NEW="1"), replace_environment=True)
+    assert variables_of(end) == [("KEY", b"\xff\xfe"), ("NEW", b"1")]
 
 
 def test_d19_values_of_variables_are_masked_wherever_a_change_is_printed() -> None:

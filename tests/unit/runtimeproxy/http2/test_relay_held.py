@@ -56,7 +56,8 @@ def test_a_held_request_can_be_released_with_a_body_of_any_size(bed: Bed, size: 
     bed.check_balanced()
 
 
-def test_a_held_response_reaches_the_client_when_it_is_released(bed: Bed) -> None:
+def test_a_held_response_reaches_the_client_when_it_is_released() -> None:
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_response=300_000))
     answer_all(bed.runtime, b"z" * 300_000)
     call = bed.caller.open(request_fields(HOOKED), b"held")
     bed.settle()
@@ -98,7 +99,8 @@ def test_a_replaced_body_replaces_the_content_length(bed: Bed) -> None:
     assert (dict(seen.fields)[b"content-length"], bytes(seen.body)) == (b"5", b"other")
 
 
-def test_held_messages_of_16_mib_are_forwarded_through_small_windows(bed: Bed) -> None:
+def test_held_messages_of_16_mib_are_forwarded_through_small_windows() -> None:
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_response=16 << 20))
     body, longer = bytes(16 << 20), bytes(17 << 20)
     answer_all(bed.runtime, body)
     call = bed.caller.open(request_fields(HOOKED), body)
@@ -113,17 +115,47 @@ def test_held_messages_of_16_mib_are_forwarded_through_small_windows(bed: Bed) -
     bed.check_balanced()
 
 
-@pytest.mark.parametrize("held", ["request", "response"])
-def test_a_message_too_large_to_be_held_is_refused(held: str) -> None:
+def test_a_request_too_large_to_be_held_is_refused() -> None:
     bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_body=1000))
-    answer_all(bed.runtime, bytes(1001 if held == "response" else 5))
-    call = bed.caller.open(request_fields(HOOKED), bytes(1001 if held == "request" else 5))
-    bed.settle()
-    bed.relay.release(1, hold_response=True)
+    call = bed.caller.open(request_fields(HOOKED), bytes(1001))
     bed.settle()
     assert grpc_status(call) == b"8"
     assert call.ended
     assert outcomes(bed) == [Outcome.REFUSED]
+    bed.check_balanced()
+
+
+@pytest.mark.parametrize("size", [1001, 300_000])
+def test_a_response_too_large_to_be_held_is_forwarded_unread(size: int) -> None:
+    """The runtime has done its work: refusing the response would leave an orphan."""
+    limits = Limits(stream_window=65_535, connection_window=65_535, max_held_body=1000, max_held_response=1000)
+    bed = Bed(limits=limits)
+    answer_all(bed.runtime, bytes(size))
+    call = bed.caller.open(request_fields(HOOKED), b"held")
+    bed.settle()
+    bed.relay.release(1, hold_response=True)
+    bed.settle()
+    assert bed.held_responses() == []
+    assert (call.fields, bytes(call.body), call.trailers) == (ANSWER, bytes(size), OK)
+    assert outcomes(bed) == [Outcome.COMPLETED]
+    assert not bed.relay.release_response(1)
+    bed.check_balanced()
+
+
+def test_the_limit_of_held_requests_never_refuses_a_response() -> None:
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=1000))
+    answer_all(bed.runtime, bytes(100))
+    call = bed.caller.open(request_fields(HOOKED), bytes(10))
+    bed.caller.open(request_fields(HOOKED), bytes(990))
+    bed.settle()
+    bed.relay.release(1, hold_response=True)
+    bed.settle()
+    (responded,) = bed.held_responses()
+    assert len(responded.body) == 100
+    bed.relay.release_response(1)
+    bed.relay.release(3)
+    bed.settle()
+    assert (bytes(call.body), call.trailers) == (bytes(100), OK)
     bed.check_balanced()
 
 

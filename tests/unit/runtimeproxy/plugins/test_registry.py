@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.runtimeproxy.plugins.registration import FailurePolicy, Registration
+from governor.runtimeproxy.plugins.registration import EnvironmentMode, FailurePolicy, Registration
 from governor.runtimeproxy.plugins.registry import Registrations, reload, skips
 from governor.values.selectors import Expression, Operator
 from governor.wire.hooks.points import Hook
@@ -53,6 +53,7 @@ def test_all_optional_keys_are_read() -> None:
             "failure-policy": {"PreRunPodSandbox": "fail"},
             "order": -1.5,
             "timeout": "1m500ms",
+            "environment": "replace",
             "selector": {
                 "matchLabels": {"tier": "batch"},
                 "matchExpressions": [{"key": "team", "operator": "In", "values": ["a"]}],
@@ -65,6 +66,7 @@ def test_all_optional_keys_are_read() -> None:
         policies={Hook.PRE_RUN_POD_SANDBOX: FailurePolicy.FAIL, Hook.POST_STOP_CONTAINER: FailurePolicy.IGNORE},
         order=-1.5,
         timeout_s=60.5,
+        environment=EnvironmentMode.REPLACE,
         match_labels={"tier": "batch"},
         match_expressions=(Expression("team", Operator.IN, ("a",)),),
     )
@@ -84,7 +86,7 @@ def test_a_timeout_is_seconds_or_a_duration(given: Any, timeout_s: float | None)
 def test_null_keys_count_as_absent() -> None:
     """As in koord-runtime-proxy, which is written in Go."""
     plain = {"remote-endpoint": "/run/a.sock", "runtime-hooks": ["PreRunPodSandbox"]}
-    nulls = dict.fromkeys(("failure-policy", "order", "timeout", "selector"))
+    nulls = dict.fromkeys(("failure-policy", "order", "timeout", "selector", "environment"))
     found = load(a=plain | nulls)
     assert found == load(a=plain)
     assert problem_texts(found) == []
@@ -142,6 +144,7 @@ INVALID: dict[str, tuple[Any, str]] = {
     "timeout negative": (GOOD | {"timeout": -1}, "timeout"),
     "timeout text": (GOOD | {"timeout": "soon"}, "'soon' is not a duration"),
     "timeout empty": (GOOD | {"timeout": ""}, "'' is not a duration"),
+    "environment": (GOOD | {"environment": "drop"}, "environment: must be"),
     "selector": (GOOD | {"selector": {"labels": {"a": "b"}}}, "selector.labels: unknown field"),
     "selector null label": (GOOD | {"selector": {"matchLabels": {"a": None}}}, "selector.matchLabels.a"),
     "selector null expression": (GOOD | {"selector": {"matchExpressions": [None]}}, "selector.matchExpressions[0]"),

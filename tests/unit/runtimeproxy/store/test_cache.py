@@ -24,6 +24,7 @@ class FakeRuntime:
         self.is_queried = asyncio.Event()
         self.is_unavailable = False
         self.lists = 0
+        self.cpu_shares = 0
 
     async def sandboxes(self) -> list[cri_pb2.PodSandbox]:
         self.lists += 1
@@ -39,6 +40,13 @@ class FakeRuntime:
         if sandbox_id not in self.pods:
             raise GovernorError(Kind.NOT_FOUND, "grpc-status", "not found")
         return started_sandbox(cri_pb2.RunPodSandboxRequest(), sandbox_id)
+
+    async def status(self, _container_id: str) -> cri_pb2.ContainerStatusResponse:
+        response = cri_pb2.ContainerStatusResponse()
+        response.status.resources.linux.cpu_shares = self.cpu_shares
+        self.is_queried.set()
+        await self.may_respond.wait()
+        return response
 
     async def container(self, listed: cri_pb2.Container, _pod: Sandbox) -> Container:
         request = cri_pb2.CreateContainerRequest(pod_sandbox_id=listed.pod_sandbox_id)
@@ -72,6 +80,39 @@ async def test_resync_adds_and_deletes_records(cache: RecordCache, runtime: Fake
 
     assert [each.id for each in cache.sandboxes()] == ["p"]
     assert sorted(each.id for each in cache.containers_of("p")) == ["b", "c"]
+
+
+def shares(cache: RecordCache, container_id: str) -> int:
+    container = cache.container(container_id)
+    assert container is not None
+    return container.container.container_resources.cpu_shares
+
+
+async def test_resync_refreshes_the_resources_of_known_containers(cache: RecordCache, runtime: FakeRuntime) -> None:
+    """They may have been updated around the proxy."""
+    runtime.pods = {"p": ["a"]}
+    await cache.resync()
+    runtime.cpu_shares = 512
+
+    await cache.resync()
+
+    assert shares(cache, "a") == 512
+
+
+async def test_an_update_during_a_refresh_is_not_reverted(cache: RecordCache, runtime: FakeRuntime) -> None:
+    runtime.pods = {"p": ["a"]}
+    await cache.resync()
+    runtime.is_queried.clear()
+    runtime.may_respond.clear()
+    runtime.cpu_shares = 2
+    resync = asyncio.create_task(cache.resync())
+    await runtime.is_queried.wait()
+
+    cache.record(cri_pb2.UpdateContainerResourcesRequest(container_id="a", linux={"cpu_shares": 512}), b"")
+    runtime.may_respond.set()
+    await resync
+
+    assert shares(cache, "a") == 512
 
 
 @pytest.mark.parametrize(
