@@ -223,10 +223,10 @@ class Inventory:
 class ClaimGuard:
     """Lets a set be written only while its claim is the stored one; without a claim it permits every write.
 
-    The claim is stored before the first stage, read before each later one unless it is fresh, and before a write if the
-    last read is ``CLAIM_TTL_S`` old. A new holder waits that long after it has stored its claim: the holder before it has
-    then read the new claim, or begins no write any more. A request that it has begun may still arrive, with its retries;
-    there are at most ``Settings.concurrency``.
+    The claim is stored before the first stage, read before each later one unless it is fresh, and before a write if
+    the last read is ``CLAIM_TTL_S`` old. A new holder waits that long after it has stored its claim: the holder before
+    it has then read the new claim, or begins no write any more. A request that it has begun may still arrive, with its
+    retries; there are at most ``Settings.concurrency``.
     """
 
     def __init__(
