@@ -15,6 +15,7 @@ from governor.kube.objects import Object
 from governor.process.clock import Clock, SystemClock
 from governor.process.telemetry.instruments import Registry
 from governor.reconciler.charts.cache import ChartCache
+from governor.reconciler.charts.digests import digest_of
 from governor.reconciler.kinds import DEFINITIONS
 from governor.reconciler.kinds.definition import GROUP, VERSION
 from governor.reconciler.main import Reconciler
@@ -24,8 +25,11 @@ from governor.reconciler.settings import Settings
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.bed import admin_of
+from tests.contract.reconciler.render.bed import CHARTS
 
 RESOURCES = {each.kind: each.resource for each in DEFINITIONS}
+CHART = CHARTS / "objects"
+"""A chart that renders the objects in its values."""
 DIGESTS = {version: f"sha256:{number:064x}" for number, version in enumerate(("1.0.0", "1.1.0", "2.0.0"))}
 WITHIN_S = 15.0
 LOCAL: Object = {"access": {"inCluster": {}}}
@@ -38,9 +42,9 @@ def manifest(kind: str, name: str, spec: Object, namespace: str = "", **labels: 
 
 
 def module_spec(name: str, version: str = "1.0.0", **more: Any) -> Object:
-    """Return the spec of a Module."""
-    chart = {"directory": "/charts/none", "digest": DIGESTS[version]}
-    return {"module": name, "version": version, "chart": chart} | more
+    """Return the spec of a Module whose chart renders nothing without values."""
+    chart = {"directory": str(CHART), "digest": digest_of(CHART)}
+    return {"module": name, "version": version, "chart": chart, "namespace": "default"} | more
 
 
 def installation_spec(module: str, version: str = "1.0.0", **more: Any) -> Object:
@@ -50,20 +54,33 @@ def installation_spec(module: str, version: str = "1.0.0", **more: Any) -> Objec
     return {"module": module, **where, **which, **more}
 
 
-class _NoRenderer:
-    """For tests in which no chart is rendered, because none of them exists."""
+class CountingRenderer:
+    """A renderer that records what it renders."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self.requests: list[Request] = []
 
     async def render(self, request: Request) -> Rendered:
-        raise AssertionError(f"{request.chart} is rendered")
+        self.requests.append(request)
+        return await self._renderer.render(request)
 
 
 class HubBed:
     """One hub namespace, as its users see it."""
 
-    def __init__(self, plane: ControlPlane, client: Client, transport: Transport, namespace: str, charts: Path) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        client: Client,
+        transport: Transport,
+        namespace: str,
+        charts: Path,
+        renderer: Renderer,
+    ) -> None:
         self.charts = charts
         """Directory of the chart cache."""
-        self.renderer: Renderer | None = None
+        self.renderer = renderer
         self.plane = plane
         self.client = client
         self.transport = transport
@@ -75,13 +92,12 @@ class HubBed:
     ) -> AsyncIterator[Registry]:
         """Run a reconciler for the duration of the block, and yield its metrics; it must end only by cancellation."""
         registry = Registry()
-        renderer = self.renderer or _NoRenderer()
         reconciler = Reconciler(
             Settings(namespace=self.namespace, shutdown_timeout=5.0, **settings),
             self.transport,
             access or admin_of(self.plane),
             charts=ChartCache(self.charts),
-            renderer=CachingRenderer(renderer, RenderCache()),
+            renderer=CachingRenderer(self.renderer, RenderCache()),
             registry=registry,
             clock=clock or SystemClock(),
             lease=Timing(retry_period_s=0.1),

@@ -9,10 +9,13 @@ from governor.kube.client import Client, Limits, Transport
 from governor.process.flowcontrol.limiter import Rate
 from governor.reconciler.controllers import cluster_states, clusters, installations
 from governor.reconciler.kinds.channel import CHANNEL
+from governor.reconciler.render import linked
+from governor.reconciler.render.pool import RenderPool
 from testbed.kube.control_plane import ControlPlane
+from testbed.recipes import provide
 from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.conftest import NAMESPACES
-from tests.contract.reconciler.bed import HubBed
+from tests.contract.reconciler.bed import CountingRenderer, HubBed
 from tests.contract.reconciler.definition_bed import installer, remove
 
 
@@ -39,12 +42,21 @@ async def namespace(client: Client) -> str:
 
 
 @pytest.fixture
+async def renderer() -> AsyncIterator[CountingRenderer]:
+    """The linked renderer, in one process."""
+    program = str(provide(["renderer"])["renderer"])
+    async with RenderPool(program, size=1, limits=linked.Limits(timeout_s=60.0)) as pool:
+        yield CountingRenderer(pool)
+
+
+@pytest.fixture
 def hub(
     control_plane: ControlPlane,
     client: Client,
     transport: Transport,
     namespace: str,
     tmp_path: Path,
+    renderer: CountingRenderer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> HubBed:
     """A hub, used as a user does; its reconciler writes without waiting for more changes."""
@@ -52,7 +64,7 @@ def hub(
     monkeypatch.setattr(clusters, "RECHECK_S", 0.2)
     monkeypatch.setattr(cluster_states, "INTERVAL_S", 0.01)
     monkeypatch.setattr(installations, "LASTING_S", 0.01)
-    return HubBed(control_plane, client, transport, namespace, tmp_path / "chart-cache")
+    return HubBed(control_plane, client, transport, namespace, tmp_path / "chart-cache", renderer)
 
 
 @pytest.fixture

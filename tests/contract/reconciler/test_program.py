@@ -9,14 +9,14 @@ import aiohttp
 
 from governor.kube.lease import LEASES
 from testbed.kube.control_plane import ControlPlane
+from testbed.recipes import provide
 from tests.contract.reconciler.bed import HubBed, state
-from toolchain import cache
-from toolchain.renderer import RENDERER
 
 
 async def test_the_program_serves_health_and_metrics_and_stops_by_a_signal(
     hub: HubBed, control_plane: ControlPlane
 ) -> None:
+    renderer = provide(["renderer"])["renderer"]
     settings = {"NAMESPACE": hub.namespace, "KUBECONFIG": str(control_plane.kubeconfig), "LOCAL_CLUSTER": "true"}
     environment = {f"GOVERNOR_RECONCILER_{name}": value for name, value in settings.items()}
     program = await asyncio.create_subprocess_exec(
@@ -24,7 +24,7 @@ async def test_the_program_serves_health_and_metrics_and_stops_by_a_signal(
         "-m",
         "governor.cli.main",
         "reconciler",
-        env={**environment, "PATH": os.pathsep.join([str(cache.provide(RENDERER).parent), os.environ["PATH"]])},
+        env={**environment, "PATH": f"{renderer.parent}:{os.environ['PATH']}"},
         stderr=asyncio.subprocess.PIPE,
     )
     assert program.stderr is not None

@@ -105,7 +105,7 @@ class Applied(Part, frozen=True):
     """Keyed digest of the values; those from Secrets cannot be guessed from it."""
     time: Time
     """When it was applied."""
-    operation: Operation
+    operation: Operation = Operation.INSTALL
     """What the change was for the module. Its chart is rendered the same way again when it is repaired."""
 
 

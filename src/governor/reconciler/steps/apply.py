@@ -106,8 +106,7 @@ async def _converge_once(work: Work, rendered: Rendered, drift: DriftMode, *, pr
     spec, place = work.instance.spec, work.on.place
     manifests = await manifests_of(place.client, rendered)
     namespace = await find_namespace(work)
-    is_needed = namespace.is_ours and not spec.service_account_name
-    if is_needed and not is_listed(manifests, namespace_ref(spec.namespace)):
+    if namespace.is_ours and not is_listed(manifests, namespace_ref(spec.namespace)):
         manifests.append(namespace_manifest(spec.namespace))
     objects = module_objects(
         place, work.instance, scaled=scaled(work.on.watch, _workloads(work, manifests)), inherited=namespace.inherited
@@ -117,6 +116,7 @@ async def _converge_once(work: Work, rendered: Rendered, drift: DriftMode, *, pr
         drift=drift,
         repairs=work.repairs,
         allow_empty=True,
+        kept={namespace_ref(spec.namespace)} if spec.service_account_name else (),
         prune=prune,
         unchanged=unchanged(spec, work.entries, work.on.watch),
     )

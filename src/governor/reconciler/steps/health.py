@@ -12,6 +12,7 @@ from governor.kube.readiness import Readiness, Rule, Rules, State, compute_readi
 from governor.kube.readiness.state import progressing, unknown
 from governor.reconciler.kinds.module import ReadinessRule
 from governor.reconciler.kinds.state import HEALTHY
+from governor.reconciler.release.objects import objects_client
 from governor.reconciler.steps.step import Halt, Work, failed, is_older, readiness_of, unhealthy
 from governor.reconciler.watch import ClusterWatch
 
@@ -27,14 +28,18 @@ async def check_health(work: Work) -> Work | Halt:
     if _is_overdue(work):
         message = f"not ready within {readiness_of(work).timeout_seconds} s: {summary.message}"
         return unhealthy(work, summary.reason, message, Actor.OPERATOR)
-    return unhealthy(work, summary.reason, summary.message, Actor.NOBODY)
+    actor = Actor.OPERATOR if summary.state is State.FAILED else Actor.NOBODY
+    return unhealthy(work, summary.reason, summary.message, actor)
 
 
 async def _readiness(work: Work) -> dict[ObjectRef, Readiness]:
-    found = {ref: _observed(work.on.watch, ref) for ref in work.entries}
+    """Return the readiness of all objects. Those that the watch cannot show are read, with the chart's permissions."""
+    watch, client = work.on.watch, objects_client(work.on.place, work.instance.spec)
+    found = {ref: _observed(watch, ref) for ref in work.entries}
     for ref in work.entries:
-        if own := rules_for(ref, readiness_of(work).rules):
-            found[ref] = await _by_rules(work.on.place.client, ref, own)
+        rules = rules_for(ref, readiness_of(work).rules)
+        if rules or watch.is_unwatchable(ref):
+            found[ref] = await _read(client, ref, rules)
     return found
 
 
@@ -54,7 +59,7 @@ def rules_for(ref: ObjectRef, rules: Iterable[ReadinessRule]) -> Rules | None:
     return Rules(tuple(Rule(each.path, each.operator, each.value) for each in own)) if own else None
 
 
-async def _by_rules(client: Client, ref: ObjectRef, rules: Rules) -> Readiness:
+async def _read(client: Client, ref: ObjectRef, rules: Rules | None) -> Readiness:
     try:
         resource = await client.discovery.find(ref.group, ref.kind)
         return compute_readiness(await client.get(resource, ref.name, ref.namespace), rules)

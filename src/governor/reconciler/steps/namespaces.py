@@ -23,7 +23,6 @@ NAMESPACE: Final = (NAMESPACES.group, NAMESPACES.kind)
 class ModuleNamespace(msgspec.Struct, frozen=True):
     """The namespace of a module in its cluster."""
 
-    exists: bool
     is_ours: bool
     """Whether the module creates, keeps and removes it."""
     inherited: frozenset[str] = frozenset()
@@ -31,18 +30,20 @@ class ModuleNamespace(msgspec.Struct, frozen=True):
 
 
 async def find_namespace(work: Work) -> ModuleNamespace:
-    """Return the namespace of a module, and whose it is."""
+    """Return the namespace of a module, and whose it is. That of a service account exists before the module."""
     client, spec = work.on.place.client, work.instance.spec
+    if spec.service_account_name:
+        return ModuleNamespace(is_ours=False)
     try:
         found = await client.get(NAMESPACES, spec.namespace, metadata_only=True)
     except GovernorError as error:
         if error.kind is not Kind.NOT_FOUND:
             raise
-        return ModuleNamespace(exists=False, is_ours=True)
+        return ModuleNamespace(is_ours=True)
     owner = str((found["metadata"].get("labels") or {}).get(SETTINGS.owner_label, ""))
     if await _is_left(work, owner):
-        return ModuleNamespace(exists=True, is_ours=True, inherited=frozenset({owner}))
-    return ModuleNamespace(exists=True, is_ours=owner == owner_of(spec.module, work.on.place.namespace).id)
+        return ModuleNamespace(is_ours=True, inherited=frozenset({owner}))
+    return ModuleNamespace(is_ours=owner == owner_of(spec.module, work.on.place.namespace).id)
 
 
 async def _is_left(work: Work, owner: str) -> bool:

@@ -160,11 +160,11 @@ async def _run_hooks(work: Work, event: str) -> Work | Halt:
 async def delete_objects(work: Work) -> Work | Halt:
     """Delete everything but the namespace, which hooks may still need; kept definitions stay."""
     spec, place = work.instance.spec, work.on.place
-    namespace = await find_namespace(work)
-    if not work.entries and not namespace.inherited:
+    if not work.entries:
         return work
+    namespace = await find_namespace(work)
     objects = module_objects(place, work.instance, inherited=namespace.inherited)
-    taken_over = [namespace_manifest(spec.namespace)] if namespace.inherited and not spec.service_account_name else []
+    taken_over = [namespace_manifest(spec.namespace)] if namespace.inherited else []
     kept = _kept(work) | {namespace_ref(spec.namespace)}
     report = await objects.converge(taken_over, drift=DriftMode.OFF, kept=kept, allow_empty=True)
     if not report.apply.ok:
@@ -173,8 +173,10 @@ async def delete_objects(work: Work) -> Work | Halt:
 
 
 def _kept(work: Work) -> frozenset[ObjectRef]:
-    is_kept = work.instance.spec.custom_resources is CustomResources.ORPHAN
-    return frozenset(definitions_in(work.entries) if is_kept else ())
+    """Return what stays: by policy the definitions, and a namespace that a service account cannot delete."""
+    spec = work.instance.spec
+    definitions = definitions_in(work.entries) if spec.custom_resources is CustomResources.ORPHAN else ()
+    return frozenset((*definitions, *((namespace_ref(spec.namespace),) if spec.service_account_name else ())))
 
 
 async def delete_hooks(work: Work) -> Work | Halt:

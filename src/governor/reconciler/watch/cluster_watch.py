@@ -111,6 +111,11 @@ class ClusterWatch:
         watch = self._kinds.get((ref.group, ref.kind))
         return watch is not None and watch.is_known and not isinstance(watch.objects.get(ref), Unreadable)
 
+    def is_unwatchable(self, ref: ObjectRef) -> bool:
+        """Return whether the API server refuses to list the kind: its objects can only be read one by one."""
+        watch = self._kinds.get((ref.group, ref.kind))
+        return watch is not None and watch.is_settled and not watch.is_known
+
     def is_autoscaled(self, ref: ObjectRef) -> bool:
         """Return whether a HorizontalPodAutoscaler or ScaledObject scales this workload."""
         return any(each.find(_BY_TARGET, ref) for each in self._autoscalers.values())

@@ -17,29 +17,12 @@ from governor.kube.objects import ApiResource, Object
 from governor.process.clock import SystemClock
 from governor.reconciler.charts.digests import digest_of
 from governor.reconciler.release.objects import SETTINGS, owner_of
-from governor.reconciler.render.request import Rendered, Renderer
-from governor.reconciler.render.request import Request as RenderRequest
+from governor.reconciler.render.request import Renderer
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS, config_map
 from tests.contract.kube.controller.bed import events_of
-from tests.contract.reconciler.bed import LOCAL, WITHIN_S, HubBed, condition
-from tests.contract.reconciler.render.bed import CHARTS
-
-OBJECTS = CHARTS / "objects"
-"""A chart that renders the objects in its values."""
-
-
-class CountingRenderer:
-    """A renderer that records what it renders."""
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-        self.requests: list[RenderRequest] = []
-
-    async def render(self, request: RenderRequest) -> Rendered:
-        self.requests.append(request)
-        return await self._renderer.render(request)
+from tests.contract.reconciler.bed import CHART, LOCAL, WITHIN_S, HubBed, condition
 
 
 class ShiftedClock(SystemClock):
@@ -56,9 +39,15 @@ class ModuleBed(HubBed):
     """One hub, and the namespace of its modules' objects."""
 
     def __init__(
-        self, plane: ControlPlane, client: Client, transport: Transport, namespace: str, directory: Path
+        self,
+        plane: ControlPlane,
+        client: Client,
+        transport: Transport,
+        namespace: str,
+        directory: Path,
+        renderer: Renderer,
     ) -> None:
-        super().__init__(plane, client, transport, namespace, directory / "chart-cache")
+        super().__init__(plane, client, transport, namespace, directory / "chart-cache", renderer)
         self.space = f"{namespace}-apps"
         self.clock = ShiftedClock()
         self._directory = directory
@@ -89,7 +78,7 @@ class ModuleBed(HubBed):
             (directory / "crds" / "all.yaml").write_text(crds)
         return directory
 
-    async def add(self, module: str, version: str = "1.0.0", chart: Path = OBJECTS, **more: Any) -> None:
+    async def add(self, module: str, version: str = "1.0.0", chart: Path = CHART, **more: Any) -> None:
         """Create a Module with a chart of this machine; by default the one that renders the objects in its values."""
         source = {"directory": str(chart), "digest": digest_of(chart)}
         await self.add_module(module, version, **({"chart": source, "namespace": self.space} | more))

@@ -8,19 +8,9 @@ import pytest
 from governor.kube.client import Client, Transport
 from governor.process.flowcontrol.backoff import Backoff
 from governor.reconciler.controllers import cluster_states, clusters, module_instances
-from governor.reconciler.render.linked import Limits
-from governor.reconciler.render.pool import RenderPool
 from testbed.kube.control_plane import ControlPlane
-from testbed.recipes import provide
-from tests.contract.reconciler.steps.bed import CountingRenderer, ModuleBed
-
-
-@pytest.fixture
-async def renderer() -> AsyncIterator[CountingRenderer]:
-    """The linked renderer, in one process."""
-    program = str(provide(["renderer"])["renderer"])
-    async with RenderPool(program, size=1, limits=Limits(timeout_s=60.0)) as pool:
-        yield CountingRenderer(pool)
+from tests.contract.reconciler.bed import CountingRenderer
+from tests.contract.reconciler.steps.bed import ModuleBed
 
 
 @pytest.fixture
@@ -39,8 +29,7 @@ async def idle(
     monkeypatch.setattr(clusters, "RECHECK_S", 0.2)
     monkeypatch.setattr(module_instances, "RECHECK_S", 0.2)
     monkeypatch.setattr(module_instances, "BACKOFF", Backoff(initial_s=0.1, max_s=0.5))
-    bed = ModuleBed(control_plane, client, transport, namespace, tmp_path)
-    bed.renderer = renderer
+    bed = ModuleBed(control_plane, client, transport, namespace, tmp_path, renderer)
     await bed.prepare()
     return bed
 

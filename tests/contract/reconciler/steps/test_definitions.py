@@ -7,7 +7,8 @@ import yaml
 
 from governor.kube.objects import ApiResource, Object
 from tests.contract.kube.applyset.bed import DEFINITIONS, config_map, custom, definition, kind_of
-from tests.contract.reconciler.steps.bed import OBJECTS, ModuleBed, listed
+from tests.contract.reconciler.bed import CHART
+from tests.contract.reconciler.steps.bed import ModuleBed, listed
 
 WEBHOOKS = ApiResource(
     "admissionregistration.k8s.io",
@@ -16,7 +17,7 @@ WEBHOOKS = ApiResource(
     "mutatingwebhookconfigurations",
     namespaced=False,
 )
-OBJECTS_TEMPLATE = (OBJECTS / "templates" / "objects.yaml").read_text()
+OBJECTS_TEMPLATE = (CHART / "templates" / "objects.yaml").read_text()
 
 
 def with_conversion(crd: Object, **client_config: object) -> Object:

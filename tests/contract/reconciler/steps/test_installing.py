@@ -4,8 +4,8 @@ from testbed.kube.api_faults import ApiRequest
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, NAMESPACES, config_map
 from tests.contract.kube.bed import FaultyApi
 from tests.contract.kube.controller.bed import until_true
-from tests.contract.reconciler.bed import runs, state
-from tests.contract.reconciler.steps.bed import CountingRenderer, ModuleBed, listed
+from tests.contract.reconciler.bed import CountingRenderer, runs, state
+from tests.contract.reconciler.steps.bed import ModuleBed, listed
 
 
 async def test_a_module_is_installed_and_a_changed_value_is_applied(bed: ModuleBed) -> None:
