@@ -14,8 +14,8 @@ from bench.concurrency import run_bounded
 from bench.kube.with_governor import UNLIMITED
 from bench.reconciler import requests
 from bench.reconciler.background import in_background
+from bench.reconciler.metrics import HUB, is_caught_up, reconciled, waiting
 from bench.reconciler.processes import CpuTime, cpu_time
-from bench.reconciler.program import HUB, Reconciler, is_caught_up, reconciled, waiting
 from bench.reconciler.rollouts import WRITERS, require_running
 from bench.reconciler.watched import CHART, NAMESPACE, SYNCED_WITHIN_S, Tally, watched
 from governor.kube.client import Client, Transport
@@ -36,6 +36,7 @@ from governor.reconciler.kinds.module_instance import MODULE_INSTANCE, ModuleIns
 from governor.reconciler.kinds.state import State
 from governor.reconciler.main import NAME as LEASE
 from testbed.kube.control_plane import ControlPlane
+from testbed.reconciler import Reconciler
 from toolchain.errors import TestbedError, tail
 
 MANAGER: Final = "bench"
@@ -201,7 +202,7 @@ async def prepared_hub(directory: Path, plane: ControlPlane, renderer: Path, mod
             manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await client.apply(NAMESPACES, manifest, manager=MANAGER)
         async with (
-            Reconciler(directory / "reconciler", plane.kubeconfig, renderer) as program,
+            Reconciler(directory / "reconciler", plane.kubeconfig, renderer, HUB) as program,
             watched(client, NAMESPACE) as tally,
         ):
             hub = Hub(plane, client, program, tally)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bench.reconciler.hub import installation, is_applied, module
-from bench.reconciler.program import is_caught_up
+from bench.reconciler.metrics import is_caught_up
 from governor.reconciler.kinds.installation import Installation
 from governor.reconciler.kinds.module import Module
 from governor.reconciler.kinds.module_instance import ModuleInstance
