@@ -14,6 +14,7 @@ from governor.kube.objects import Object
 from governor.reconciler.main import NAME
 from governor.reconciler.release.objects import SETTINGS
 from governor.reconciler.release.record import PREFIX
+from governor.reconciler.render.request import Renderer
 from testbed.kube.api_faults import ApiRequest, Matches
 from testbed.kube.control_plane import ControlPlane
 from testbed.recipes import provide
@@ -33,9 +34,10 @@ class KillBed(ModuleBed):
         transport: Transport,
         namespace: str,
         directory: Path,
+        renderer: Renderer,
         faults: FaultyApi,
     ) -> None:
-        super().__init__(plane, client, transport, namespace, directory)
+        super().__init__(plane, client, transport, namespace, directory, renderer)
         self._faults = faults
         kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
         kubeconfig["clusters"][0]["cluster"]["server"] = faults.url

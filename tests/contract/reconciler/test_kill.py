@@ -10,6 +10,7 @@ import pytest
 
 from governor.kube.client import Client, Transport
 from governor.kube.objects import Object
+from governor.reconciler.render.request import Renderer
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import config_map
 from tests.contract.kube.bed import FaultyApi
@@ -31,9 +32,10 @@ async def bed(
     transport: Transport,
     namespace: str,
     tmp_path: Path,
+    renderer: Renderer,
     faults: FaultyApi,
 ) -> AsyncIterator[KillBed]:
-    bed = KillBed(control_plane, client, transport, namespace, tmp_path, faults)
+    bed = KillBed(control_plane, client, transport, namespace, tmp_path, renderer, faults)
     await bed.prepare()
     async with bed.program:
         yield bed

@@ -6,7 +6,7 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.kube.applyset import Entries
-from governor.kube.applyset.live import get
+from governor.kube.applyset.live import get, keep_annotation
 from governor.kube.applyset.manifests import kinds_of_crd
 from governor.kube.client import Client
 from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
@@ -33,16 +33,30 @@ async def foreign_resources(client: Client, entries: Entries, module: str) -> li
     """Return the custom resources that others have made of the kinds that a module defines."""
     found: list[ForeignResource] = []
     for ref in definitions_in(entries):
-        definition = await get(client, CUSTOM_RESOURCE_DEFINITIONS, ref)
-        kind = next(kinds_of_crd(definition), None) if definition else None
-        if kind is not None:
-            found += await _list(client, kind, module)
+        if (kind := await _kind_of(client, ref)) is not None:
+            found += [_foreign(kind, each) for each in await _list(client, kind) if not _is_own(each, module)]
     return sorted(found, key=lambda each: each.ref)
 
 
-async def _list(client: Client, kind: ApiResource, module: str) -> list[ForeignResource]:
-    listed = [each async for each in client.list(kind, metadata_only=True)]
-    return [_foreign(kind, each) for each in listed if not _is_own(each, module)]
+async def kept_definitions(client: Client, entries: Entries) -> frozenset[ObjectRef]:
+    """Return the definitions of a module with resources that are to be kept: they would be deleted with them."""
+    kept: set[ObjectRef] = set()
+    for ref in definitions_in(entries):
+        kind = await _kind_of(client, ref)
+        found = await _list(client, kind) if kind is not None else []
+        if any(keep_annotation(each, SETTINGS.keep_annotations) for each in found):
+            kept.add(ref)
+    return frozenset(kept)
+
+
+async def _kind_of(client: Client, ref: ObjectRef) -> ApiResource | None:
+    """Return the kind of a definition, or None if it is gone."""
+    definition = await get(client, CUSTOM_RESOURCE_DEFINITIONS, ref)
+    return next(kinds_of_crd(definition), None) if definition else None
+
+
+async def _list(client: Client, kind: ApiResource) -> list[Object]:
+    return [each async for each in client.list(kind, metadata_only=True)]
 
 
 def _is_own(found: Object, module: str) -> bool:

@@ -22,7 +22,12 @@ from governor.reconciler.kinds.state import Problem
 from governor.reconciler.release.home import remove_home
 from governor.reconciler.release.objects import hook_objects, module_objects, objects_client
 from governor.reconciler.steps.comparison import foreign_claim
-from governor.reconciler.steps.custom_resources import definitions_in, delete_resources, foreign_resources
+from governor.reconciler.steps.custom_resources import (
+    definitions_in,
+    delete_resources,
+    foreign_resources,
+    kept_definitions,
+)
 from governor.reconciler.steps.dependencies import dependents
 from governor.reconciler.steps.hooks import run_event
 from governor.reconciler.steps.inputs import check_connection
@@ -165,18 +170,21 @@ async def delete_objects(work: Work) -> Work | Halt:
     namespace = await find_namespace(work)
     objects = module_objects(place, work.instance, inherited=namespace.inherited)
     taken_over = [namespace_manifest(spec.namespace)] if namespace.inherited else []
-    kept = _kept(work) | {namespace_ref(spec.namespace)}
+    kept = await _kept(work) | {namespace_ref(spec.namespace)}
     report = await objects.converge(taken_over, drift=DriftMode.OFF, kept=kept, allow_empty=True)
     if not report.apply.ok:
         return waiting(work, "Removing", "; ".join(report.problems()))
     return _halted(work, report.prune) or work
 
 
-def _kept(work: Work) -> frozenset[ObjectRef]:
-    """Return what stays: by policy the definitions, and a namespace that a service account cannot delete."""
+async def _kept(work: Work) -> frozenset[ObjectRef]:
+    """Return what stays: by policy, or with their resources, definitions; and what a service account cannot delete."""
     spec = work.instance.spec
-    definitions = definitions_in(work.entries) if spec.custom_resources is CustomResources.ORPHAN else ()
-    return frozenset((*definitions, *((namespace_ref(spec.namespace),) if spec.service_account_name else ())))
+    if spec.custom_resources is CustomResources.ORPHAN:
+        definitions = frozenset(definitions_in(work.entries))
+    else:
+        definitions = await kept_definitions(objects_client(work.on.place, spec), work.entries)
+    return definitions | ({namespace_ref(spec.namespace)} if spec.service_account_name else frozenset())
 
 
 async def delete_hooks(work: Work) -> Work | Halt:
@@ -187,7 +195,7 @@ async def delete_hooks(work: Work) -> Work | Halt:
 async def finish(work: Work) -> Work | Halt:
     """Delete the namespace, the inventory and the record. A namespace with objects of others stays."""
     objects = module_objects(work.on.place, work.instance)
-    if kept := _kept(work):
+    if kept := await _kept(work):
         report = (await objects.converge((), drift=DriftMode.OFF, kept=kept, allow_empty=True)).prune
     else:
         report = await objects.delete_all()
