@@ -10,11 +10,11 @@ import click
 from governor.cli.commands.get import MAX_REVISIONS, limit_option
 from governor.cli.connection import call_server
 from governor.cli.options import connection_options
-from governor.cli.output.diff import difference_lines
 from governor.cli.param_types import DocumentName
 from governor.domain.changes import Revision
 from governor.domain.documents import DocumentRef
 from governor.errors import GovernorError, Kind
+from governor.values.difftext import difference_lines
 from governor.values.printing import age, one_line, timestamp
 from governor.values.treediff import diff
 from governor.wire.rest import DocumentView

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from governor.cli.output.diff import change_lines, difference_lines, document_title
+from governor.cli.output.diff import change_lines, document_title
 from governor.domain.changes import Change, ChangeState, DocumentChange, RuntimeChange
 from governor.domain.documents import DocumentRef
 from governor.values.treediff import Difference, Operation, diff
@@ -12,24 +12,6 @@ REF = DocumentRef("Profile", "orders")
 
 def change(documents: tuple[DocumentChange, ...], runtimes: tuple[RuntimeChange, ...] = ()) -> Change:
     return Change("c", ChangeState.ACCEPTED, "me", "", datetime(2026, 1, 1, tzinfo=UTC), 1, documents, runtimes)
-
-
-@pytest.mark.parametrize(
-    ("difference", "lines"),
-    [
-        (Difference("a", Operation.ADDED, new=1), ["+ a: 1"]),
-        (Difference("a", Operation.REMOVED, old="x"), ['- a: "x"']),
-        (Difference("a", Operation.CHANGED, 1, "1"), ['~ a: 1 -> "1"']),
-        (Difference("a", Operation.CHANGED, [], None), ["~ a: [] -> null"]),
-        (Difference("a", Operation.ADDED, new={"b": [1, 2]}), ["+ a:", "+   b:", "+   - 1", "+   - 2"]),
-        (Difference("a", Operation.CHANGED, {"b": 1}, "x"), ["~ a:", "-   b: 1", "+   x"]),
-        (Difference("", Operation.REMOVED, old={"b": 1}), ["- (all):", "-   b: 1"]),
-    ],
-)
-def test_a_scalar_difference_takes_one_line_and_a_larger_one_is_yaml_below_it(
-    difference: Difference, lines: list[str]
-) -> None:
-    assert difference_lines(difference) == lines
 
 
 @pytest.mark.parametrize(
