@@ -46,17 +46,24 @@ class Protection:
 
 
 class Registry(Server):
-    """A registry on loopback; its content stays in its directory."""
+    """A registry, by default on loopback; its content stays in its directory."""
 
-    def __init__(self, binary: Path, directory: Path, protection: Protection = Protection()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        binary: Path,
+        directory: Path,
+        protection: Protection = Protection(),  # noqa: B008
+        host: str = "127.0.0.1",
+    ) -> None:
         super().__init__("registry", directory, ["registry"])
         self._binary = binary
         self._protection = protection
+        self._host = host
 
     @property
     def address(self) -> str:
         """Host and port."""
-        return f"127.0.0.1:{self.ports['registry']}"
+        return f"{self._host}:{self.ports['registry']}"
 
     def command(self) -> list[str]:
         """Write the configuration and return the command line."""
@@ -74,7 +81,7 @@ class Registry(Server):
     async def is_ready(self) -> bool:
         """Return whether the server accepts connections."""
         try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self.ports["registry"])
+            _, writer = await asyncio.open_connection(self._host, self.ports["registry"])
         except OSError:
             return False
         writer.close()

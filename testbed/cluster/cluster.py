@@ -7,13 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from testbed.cluster import machine_lock
 from testbed.cluster.machine_lock import Holder, Notify
-from testbed.cluster.servers import RESTART_KUBELET
+from testbed.cluster.servers import RUNTIME_LINK, restart_request
 from testbed.cri.containerd import NAMESPACE
 from testbed.waiting import until
 from toolchain.errors import TestbedError, tail
@@ -142,7 +143,27 @@ class Cluster:
 
     async def restart_kubelet(self) -> None:
         """Kill kubelet, and return when it is healthy again; containers run on meanwhile."""
-        request = self.state / RESTART_KUBELET
+        await self.restart("kubelet")
+
+    @asynccontextmanager
+    async def runtime_at(self, socket: Path) -> AsyncIterator[None]:
+        """Let kubelet use another socket as its container runtime within the context; it is restarted for that."""
+        await self._link_runtime(socket)
+        try:
+            yield
+        finally:
+            await self._link_runtime(Path(self.facts["socket"]))
+
+    async def _link_runtime(self, socket: Path) -> None:
+        link = self.state / RUNTIME_LINK
+        new = link.with_suffix(".new")
+        new.symlink_to(socket)
+        new.replace(link)
+        await self.restart_kubelet()
+
+    async def restart(self, server: str) -> None:
+        """Kill kubelet or containerd, and return when it is ready again; containers run on meanwhile."""
+        request = restart_request(self.state, server)
         request.touch()
 
         async def is_done() -> bool:

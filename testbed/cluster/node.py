@@ -12,6 +12,8 @@ from testbed.kube.pki import kubeconfig, put
 from testbed.server import Server
 
 NAME = "node"
+STATIC_PODS = "static-pods"
+"""Directory with the manifests of static pods, in kubelet's."""
 _NEVER = "0%"
 
 
@@ -62,6 +64,8 @@ class Kubelet(Server):
     def _settings(self) -> dict[str, object]:
         plane, node = self._context.control_plane, self._context.network.node
         certificate, key = plane.authority.issue(NAME, hosts=[NAME, node]).put(self.directory, "serving")
+        static_pods = self.directory / STATIC_PODS
+        static_pods.mkdir(exist_ok=True)
         resolv = put(self.directory / "resolv.conf", f"nameserver {node}\n".encode())
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -96,6 +100,7 @@ class Kubelet(Server):
             "clusterDomain": "cluster.local",
             "resolvConf": str(resolv),
             "volumePluginDir": str(self.directory / "volume-plugins"),
+            "staticPodPath": str(static_pods),
             "podLogsDir": str(self.directory / "pod-logs"),
             "syncFrequency": "2s",
             "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},

@@ -1,7 +1,8 @@
 """``python -m testbed.cluster.servers``: run the cluster's servers in the namespaces of this process.
 
 It exits when one of them does. Killing process 1 of the namespaces ends everything in them. While there is a file
-``restart-kubelet``, kubelet is killed and started again.
+``restart-NAME``, the server of that name, kubelet or containerd, is killed and started again. Kubelet reaches the
+container runtime by a symbolic link, ``runtime.sock``.
 """
 
 import argparse
@@ -10,14 +11,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.cluster.host import KERNEL_SETTINGS, PRIVATE
 from testbed.cluster.network import Network, cni_config, create_links
-from testbed.cluster.node import CoreDns, Kubelet, KubeProxy, NodeContext
+from testbed.cluster.node import STATIC_PODS, CoreDns, Kubelet, KubeProxy, NodeContext
 from testbed.cri.containerd import Containerd
 from testbed.kube.control_plane import ControlPlane, Options
 from testbed.kube.pki import put
@@ -25,8 +26,9 @@ from testbed.server import Server
 from testbed.waiting import until
 from toolchain.errors import TestbedError, tail
 
-RESTART_KUBELET = "restart-kubelet"
-"""File in the cluster's directory that asks for a restart of kubelet; it is removed when kubelet is healthy again."""
+RESTARTABLE = ("kubelet", "containerd")
+RUNTIME_LINK = "runtime.sock"
+"""Link to the socket of the container runtime, or of a program between kubelet and it."""
 _NODE_READY_WITHIN_S = 120.0
 _POLL_S = 0.2
 
@@ -71,20 +73,26 @@ async def run(arguments: Arguments) -> None:
     _mount_private(arguments.directory)
     create_links(arguments.network, arguments.machine_network)
     servers = await _start(arguments)
-    request = arguments.directory / RESTART_KUBELET
-    while (exited := await _first_exit(servers, request)) is None:
-        for kubelet in (each for each in servers if isinstance(each, Kubelet)):
-            await kubelet.kill()
-            await kubelet.start()
-        request.unlink()
+    requests = {restart_request(arguments.directory, each.name): each for each in servers if each.name in RESTARTABLE}
+    while (exited := await _first_exit(servers, requests)) is None:
+        for request, server in requests.items():
+            if request.exists():
+                await server.kill()
+                await server.start()
+                request.unlink()
     raise TestbedError(f"{exited.name} exited; the end of its log:\n{tail(exited.log)}")
 
 
-async def _first_exit(servers: Sequence[Server], request: Path) -> Server | None:
+def restart_request(directory: Path, server: str) -> Path:
+    """Return the file that asks for a restart of a server; it is removed when the server is ready again."""
+    return directory / f"restart-{server}"
+
+
+async def _first_exit(servers: Sequence[Server], requests: Iterable[Path]) -> Server | None:
     """Return the first server that exits, or None once a file exists that asks for a restart."""
     ended = {asyncio.ensure_future(each.ended()): each for each in servers}
     try:
-        while not await asyncio.to_thread(request.exists):
+        while not any(each.exists() for each in requests):
             done, _ = await asyncio.wait(ended, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
             if done:
                 return ended[done.pop()]
@@ -101,7 +109,9 @@ async def _start(arguments: Arguments) -> Sequence[Server]:
     configuration = put(directory / "cni" / "10-pods.conflist", cni_config(network, directory / "leases").encode())
     containerd = Containerd(binaries["containerd"], directory / "containerd", configuration.parent)
     await asyncio.gather(plane.start(), _start_with_images(containerd, arguments.images))
-    context = NodeContext(plane, network, containerd.socket)
+    runtime = directory / RUNTIME_LINK
+    runtime.symlink_to(containerd.socket)
+    context = NodeContext(plane, network, runtime)
     node = [
         Kubelet(binaries["kubelet"], directory / "kubelet", context),
         KubeProxy(binaries["kube-proxy"], directory / "kube-proxy", context),
@@ -115,6 +125,8 @@ async def _start(arguments: Arguments) -> Sequence[Server]:
         "kubectl": binaries["kubectl"],
         "ctr": binaries["containerd"].with_name("ctr"),
         "socket": containerd.socket,
+        "registries": containerd.registries,
+        "static_pods": directory / "kubelet" / STATIC_PODS,
         "pods": network.pods,
         "node": network.node,
         "machine": network.machine,

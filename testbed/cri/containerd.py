@@ -27,6 +27,8 @@ class Containerd(Server):
         self._cni = cni
         self._plugins = plugins
         self.socket = short_socket(directory / "sock", ".ttrpc")
+        self.registries = directory / "registries"
+        """A directory ``HOST:PORT`` with a file ``hosts.toml`` for each registry without TLS; read at each pull."""
 
     def command(self) -> list[str]:
         """Return the command line; the settings are in a file."""
@@ -60,7 +62,13 @@ class Containerd(Server):
 
     def _settings(self) -> str:
         is_debian = self._binary == cache.executable_of(CONTAINERD)
-        places = {"directory": self.directory, "socket": self.socket, "cni": self._cni, "plugins": self._plugins}
+        places = {
+            "registries": self.registries,
+            "directory": self.directory,
+            "socket": self.socket,
+            "cni": self._cni,
+            "plugins": self._plugins,
+        }
         return (_VERSION_2 if is_debian else _VERSION_3).format(**places, pause=PAUSE)
 
 
@@ -77,6 +85,8 @@ state = "{directory}/state"
   restrict_oom_score_adj = true
   disable_apparmor = true
   netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{registries}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{cni}"
@@ -100,6 +110,8 @@ state = "{directory}/state"
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "{pause}"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{registries}"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   disable_apparmor = true

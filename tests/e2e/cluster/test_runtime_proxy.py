@@ -1,0 +1,134 @@
+"""A real kubelet behind the runtime proxy: everything works as directly, and plugins change what containers get."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from testbed.cluster.cleanup import cgroups
+from testbed.cluster.cluster import Cluster
+from testbed.cluster.workloads import apply
+from testbed.cri.control import Json
+from testbed.cri.peers import HookPlugin
+from testbed.cri.runtime_proxy import RuntimeProxy
+from testbed.waiting import until
+from tests.e2e.cluster.node_script import EXPECTED, NodeScript, node_registry, sleeper
+
+HOOKS = [
+    "PreRunPodSandbox",
+    "PreCreateContainer",
+    "PreStartContainer",
+    "PostStartContainer",
+    "PreUpdateContainerResources",
+    "PostStopContainer",
+    "PostStopPodSandbox",
+]
+SHARES = 333
+UPDATED_SHARES = 444
+LIKE_KOORDLET = (
+    {"method": "PreRunPodSandboxHook", "echo": True, "answer": {"annotations": {"by": "plugin"}}},
+    {"method": "PreCreateContainerHook", "echo": True, "answer": {"container_resources": {"cpu_shares": SHARES}}},
+    {
+        "method": "PreUpdateContainerResourcesHook",
+        "echo": True,
+        "answer": {"container_resources": {"cpu_shares": UPDATED_SHARES}},
+    },
+    {"echo": True},
+)
+"""As koordlet does, the plugin returns its whole request with its own values."""
+
+
+@asynccontextmanager
+async def proxied(cluster: Cluster, directory: Path) -> AsyncIterator[RuntimeProxy]:
+    """Run a proxy between kubelet and containerd within the context."""
+    proxy = RuntimeProxy(directory / "p", Path(cluster.facts["socket"]))
+    async with proxy, cluster.runtime_at(proxy.socket):
+        yield proxy
+
+
+async def last_transition(cluster: Cluster) -> Json:
+    """Return when the node became what it is, which must be Ready."""
+    node = json.loads(await cluster.kubectl("get", "node", "node", "--output=json"))
+    (ready,) = (each for each in node["status"]["conditions"] if each["type"] == "Ready")
+    assert ready["status"] == "True", ready
+    return {"since": ready["lastTransitionTime"]}
+
+
+@pytest.mark.parametrize("route", ["proxied", pytest.param("direct", marks=pytest.mark.soak)])
+async def test_kubelet_and_all_it_does_with_pods(
+    route: str, cluster: Cluster, cluster_namespace: str, short_directory: Path
+) -> None:
+    script = NodeScript(cluster, cluster_namespace)
+    before = await last_transition(cluster)
+    async with node_registry(cluster, short_directory / "r") as image:
+        if route == "direct":
+            seen = await script.run(image)
+        else:
+            async with proxied(cluster, short_directory) as proxy:
+                seen = await script.run(image)
+                assert await proxy.metric('governor_proxy_connections{mode="copied"}') > 0
+
+    assert seen == EXPECTED
+    assert await last_transition(cluster) == before
+
+
+def shares_of(container_id: str) -> int:
+    """Return the CPU shares of a container in its cgroup."""
+    for hierarchy in cgroups():
+        for found in hierarchy.rglob(container_id):
+            if (found / "cpu.shares").exists():
+                return int((found / "cpu.shares").read_text())
+            if (found / "cpu.weight").exists():
+                return round((int((found / "cpu.weight").read_text()) - 1) * 262_142 / 9_999) + 2
+    raise AssertionError(f"no cgroup of {container_id}")
+
+
+async def hooks_asked(plugin: HookPlugin) -> set[str]:
+    return {each.method.rpartition("/")[2].removesuffix("Hook") for each in await plugin.received()}
+
+
+async def container_id_of(cluster: Cluster, namespace: str, pod: str) -> str:
+    path = "--output=jsonpath={.status.containerStatuses[0].containerID}"
+    text = await cluster.kubectl("get", "pod", pod, f"--namespace={namespace}", path)
+    return text.removeprefix("containerd://")
+
+
+async def test_a_plugin_is_asked_at_all_hooks_and_its_values_reach_the_kernel(
+    cluster: Cluster, cluster_namespace: str, short_directory: Path
+) -> None:
+    namespace = f"--namespace={cluster_namespace}"
+    resources = {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}}
+    resize = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "250m"}}}]}}
+    ready = ("wait", "--for=condition=Ready", "--timeout=120s", namespace)
+    async with HookPlugin(short_directory / "h", LIKE_KOORDLET) as plugin, proxied(cluster, short_directory) as proxy:
+        plugin.register(proxy.plugins, "koordlet", HOOKS, failure_policy="Fail")
+        await proxy.wait_for_plugins(1)
+        await apply(cluster, cluster_namespace, sleeper("hooked", resources=resources))
+        await cluster.kubectl(*ready, "pod/hooked")
+        container = await container_id_of(cluster, cluster_namespace, "hooked")
+        assert shares_of(container) == SHARES
+
+        await cluster.kubectl(
+            "patch", "pod", "hooked", namespace, "--subresource=resize", f"--patch={json.dumps(resize)}"
+        )
+
+        async def is_updated() -> bool:
+            return shares_of(container) == UPDATED_SHARES
+
+        await until(is_updated)
+        assert await container_id_of(cluster, cluster_namespace, "hooked") == container
+
+        asked = await hooks_asked(plugin)
+        await plugin.stop()
+        await apply(cluster, cluster_namespace, sleeper("late"))
+        await proxy.wait_for_lines("plugin failed")
+        phase = await cluster.kubectl("get", "pod", "late", namespace, "--output=jsonpath={.status.phase}")
+        assert phase == "Pending"
+        assert await NodeScript(cluster, cluster_namespace).restarts("hooked") == {"hooked/main": 0}
+
+        await plugin.start()
+        await cluster.kubectl(*ready, "pod/late")
+        await cluster.kubectl("delete", "pod", "late", "hooked", namespace, "--timeout=120s")
+        assert asked | await hooks_asked(plugin) == set(HOOKS)
