@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from testbed.commands import Outcome, Running
 from testbed.cri.control import Json
 from testbed.server import Server, short_socket
 from testbed.waiting import until
+from toolchain.errors import TestbedError
 
 _POLL_S = 0.05
 """The metrics are rendered for each poll; the proxy itself polls its plugin directory every half second."""
@@ -30,6 +33,38 @@ class RuntimeProxy(Server):
         self._arguments = arguments
         self.variables: dict[str, str] = {}
         self._shown_from = 0
+        self._successor = 0
+        """The process that replaced the one started here; it is not a child of this process."""
+
+    @property
+    def pid(self) -> int:
+        """The process id of the proxy that serves."""
+        return self._successor or super().pid
+
+    async def upgrade(self) -> int:
+        """Replace the proxy by another process, and return the id of the replaced one when the new one serves."""
+        replaced = self.pid
+        outcome = await self.run_command("upgrade")
+        if outcome.code != 0:
+            raise TestbedError(f"the proxy was not replaced: {outcome.err}")
+        self._successor = int(outcome.out.split()[1])
+        return replaced
+
+    async def stop(self) -> None:
+        """Terminate the proxy, and the processes that it was replaced by."""
+        await self._signal_successor(signal.SIGTERM)
+        await super().stop()
+
+    async def kill(self) -> None:
+        """Kill the proxy, and the processes that it was replaced by."""
+        await self._signal_successor(signal.SIGKILL)
+        await super().kill()
+
+    async def _signal_successor(self, number: signal.Signals) -> None:
+        pid, self._successor = self._successor, 0
+        if pid:
+            os.kill(pid, number)
+            await ended(pid)
 
     def environment(self) -> dict[str, str]:
         """Add the variables that a service manager would set."""
@@ -129,3 +164,21 @@ class RuntimeProxy(Server):
             raise AssertionError("the proxy is not running")
         async with asyncio.timeout(120):
             return await self._process.wait()
+
+
+async def ended(pid: int) -> None:
+    """Wait until a process has exited that need not be a child of this one."""
+
+    async def is_gone() -> bool:
+        return _has_exited(pid)
+
+    await until(is_gone)
+
+
+def _has_exited(pid: int) -> bool:
+    """Return whether a process has exited, even if its parent does not know yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from governor.process.child.exec import exec_module
+from governor.process.child.exec import exec_module, own_command
 from governor.process.exit_codes import NEGATIVE, SUCCESS
 from governor.process.options import options, output_option
 from governor.runtimeproxy.settings import Settings
@@ -37,11 +37,11 @@ def runtime_proxy(settings: Settings) -> None:
     Flags, plugin files and hook protocol are compatible with koord-runtime-proxy.
 
     The commands below do not start a proxy: `lint` checks the plugin files, `explain` and `tap` query the running
-    proxy. They find it by the same flags, variables and file; flags precede the command.
+    proxy, `upgrade` replaces it. They find it by the same flags, variables and file; flags precede the command.
     """
     context = click.get_current_context()
     if context.invoked_subcommand is None:
-        exec_module("governor.runtimeproxy", settings)
+        exec_module("governor.runtimeproxy", settings, own_command())
     context.obj = settings
 
 
@@ -92,6 +92,20 @@ def explain(settings: Settings, pod: str, output: Format) -> None:
     summary = find_pod(client.pods(), pod)
     found = client.pod(summary.namespace, summary.name)
     click.echo(explanation_text(found) if output == "table" else machine_text(found, output))
+
+
+@runtime_proxy.command("upgrade", cls=_Command)
+@click.pass_obj
+def upgrade(settings: Settings) -> None:
+    """Replace the running proxy by the installed version, without an outage.
+
+    The running proxy runs again the command that started it, and hands its sockets over. It ends watches, finishes the
+    calls in progress and exits. If the new version does not start, the running one continues and this command fails.
+    """
+    from governor.runtimeproxy.ops.control_client import ControlClient  # noqa: PLC0415
+
+    done = ControlClient(Path(settings.control_path)).upgrade()
+    click.echo(f"process {done.pid} (version {done.version}) serves in place of process {done.replaced}")
 
 
 @runtime_proxy.command("tap", cls=_Command)

@@ -1,4 +1,4 @@
-"""A listening Unix socket: claimed only if no other process serves on its path, and removed on shutdown."""
+"""A listening Unix socket: inherited, or claimed if no other process serves on its path and removed on shutdown."""
 
 import contextlib
 import errno
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from governor.errors import GovernorError, Kind
+from governor.runtimeproxy.inheritance import Inheritance
 
 _MODE: Final = 0o660
 _BACKLOG: Final = 128
@@ -20,9 +21,11 @@ _PROBE_TIMEOUT_S: Final = 5.0
 class Endpoint:
     """A listening socket and its path."""
 
-    def __init__(self, path: Path, listener: socket.socket) -> None:
+    def __init__(self, path: Path, listener: socket.socket, *, is_owned: bool = True) -> None:
         self.path = path
         self.listener = listener
+        self.is_owned = is_owned
+        """Whether the file is removed on shutdown; the service manager keeps the sockets that it passes."""
         self._identity: tuple[int, int] | None = _identity(path)
 
     def unreachable(self) -> str:
@@ -40,12 +43,22 @@ class Endpoint:
         """
         identity, self._identity = self._identity, None
         with contextlib.suppress(FileNotFoundError):
-            if identity is not None and _identity(self.path) == identity:
+            if self.is_owned and identity is not None and _identity(self.path) == identity:
                 self.path.unlink()
 
+    def disown(self) -> None:
+        """Leave the file to the proxy that this one was replaced by."""
+        self.is_owned, self._identity = False, None
 
-def claim(path: Path, mode: int = _MODE) -> Endpoint:
-    """Listen on ``path``, replacing a stale socket; PRECONDITION ``socket-in-use`` if another process serves on it."""
+
+def claim(path: Path, inheritance: Inheritance, mode: int = _MODE) -> Endpoint:
+    """Return the inherited socket with this path, or listen on ``path``, replacing a stale socket.
+
+    Raise PRECONDITION ``socket-in-use`` if another process serves on it.
+    """
+    inherited = inheritance.at_path(path)
+    if inherited is not None:
+        return Endpoint(path, inherited, is_owned=inheritance.owns(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.parent):

@@ -5,19 +5,24 @@ from logging import getLogger
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 import governor
 from governor.errors import GovernorError
 from governor.process import supervise
-from governor.process.address import listen
+from governor.process.child.exec import command_from
 from governor.process.clock import SystemClock
 from governor.process.supervise import Component, Lifecycle
 from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
+from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.runtimeproxy.endpoint import Endpoint, claim
+from governor.runtimeproxy.handover import Gate, Predecessor, Successor
 from governor.runtimeproxy.hooks.connections import PluginHooks
 from governor.runtimeproxy.hooks.dispatch import Dispatcher, HookSettings
 from governor.runtimeproxy.http2.streams import Peer
+from governor.runtimeproxy.inheritance import Inheritance
 from governor.runtimeproxy.metrics import HookMetrics, observe
 from governor.runtimeproxy.ops.control_server import MODE, ControlServer
 from governor.runtimeproxy.ops.explain import Explainer
@@ -42,78 +47,114 @@ def main(settings: Settings) -> int:
     logging.configure("runtime-proxy", level=settings.log_level)
     # Its debug log contains every header field, including secrets.
     getLogger("hpack").setLevel("WARNING")
-    endpoint = claim(Path(settings.listen_path))
+    start = Start(command_from(os.environ), Inheritance.from_environment(os.environ))
+    endpoint = claim(Path(settings.listen_path), start.inheritance)
     try:
-        return supervise.main(lambda: run(settings, endpoint))
+        return supervise.main(lambda: run(settings, endpoint, start))
     finally:
         endpoint.remove()
 
 
-async def run(settings: Settings, endpoint: Endpoint) -> int:
+class Start(msgspec.Struct, frozen=True):
+    """How this process was started: the command, and what it inherits."""
+
+    command: list[str]
+    inheritance: Inheritance
+
+
+async def run(settings: Settings, endpoint: Endpoint, start: Start) -> int:
     """Create the components and run them until a signal arrives."""
     lifecycle = Lifecycle()
     plugins, runtime = Plugins(SystemClock(), settings.plugin_timeout), Runtime(settings.runtime_path)
+    registry = program_registry("runtime-proxy", governor.__version__)
+    core = _Core(settings, endpoint, plugins, runtime, registry)
+    predecessor = Predecessor(start.inheritance.channel)
     try:
-        components = await _components(settings, endpoint, plugins, runtime, lifecycle)
+        # Before the first call is accepted, so that none bypasses a registered plugin.
+        await core.directory.poll()
+        components = _components(core, start, predecessor, lifecycle)
+        await predecessor.wait_until_it_pauses()
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
     finally:
         plugins.close()
         runtime.close()
 
 
-async def _components(
-    settings: Settings, endpoint: Endpoint, plugins: Plugins, runtime: Runtime, lifecycle: Lifecycle
-) -> list[Component]:
-    clock = SystemClock()
-    registry = program_registry("runtime-proxy", governor.__version__)
-    records, metrics = RecordCache(runtime, clock), HookMetrics(registry)
-    upstreams = Upstreams(_paths(settings), clock)
-    history = History(lambda: {each.pod.pod_meta.uid for each in records.sandboxes()})
-    tap, hook_settings = Tap(), _hook_settings(settings)
-    dispatcher = Dispatcher(plugins, records, hook_settings, metrics, history, runtime.stop_container)
-    hooks = PluginHooks(plugins, dispatcher, metrics, tap, records)
-    splice = Splice(endpoint, upstreams, hooks)
-    observe(registry, splice, records, plugins, upstreams, tap)
+class _Core:
+    """The components that serve kubelet, connected to each other."""
 
-    def plugins_changed() -> None:
-        records.set_needed(needed=hooks.has_plugins)
-        splice.hooks_changed()
+    def __init__(
+        self, settings: Settings, endpoint: Endpoint, plugins: Plugins, runtime: Runtime, registry: Registry
+    ) -> None:
+        clock = SystemClock()
+        self.settings, self.endpoint, self.registry = settings, endpoint, registry
+        self.records, metrics = RecordCache(runtime, clock), HookMetrics(registry)
+        self.upstreams = Upstreams(_paths(settings), clock)
+        history = History(lambda: {each.pod.pod_meta.uid for each in self.records.sandboxes()})
+        self.tap, hook_settings = Tap(), _hook_settings(settings)
+        dispatcher = Dispatcher(plugins, self.records, hook_settings, metrics, history, runtime.stop_container)
+        self._hooks = PluginHooks(plugins, dispatcher, metrics, self.tap, self.records)
+        self.splice = Splice(endpoint, self.upstreams, self._hooks)
+        self.explainer = Explainer(self.records, runtime, plugins, hook_settings, history)
+        self.directory = HookDirectory(settings.hook_server_dir, plugins, clock)
+        observe(registry, self.splice, self.records, plugins, self.upstreams, self.tap)
+        plugins.changed, self.tap.changed = self._plugins_changed, self._tap_changed
+        self.upstreams.recovered = self.records.mark_stale
 
-    def tap_changed() -> int:
-        hooks.tap_changed()
-        return splice.hooks_changed()
+    def _plugins_changed(self) -> None:
+        self.records.set_needed(needed=self._hooks.has_plugins)
+        self.splice.hooks_changed()
 
-    plugins.changed, tap.changed, upstreams.recovered = plugins_changed, tap_changed, records.mark_stale
-    directory = HookDirectory(settings.hook_server_dir, plugins, clock)
-    # Before the first call is accepted, so that none bypasses a registered plugin.
-    await directory.poll()
-    checks = Checks()
-    watchdog = Watchdog(ServiceManager(os.environ), lambda: probe(endpoint), clock)
-    checks.alive("socket", lambda: endpoint.unreachable() or watchdog.failing())
-    checks.ready("lifecycle", lifecycle.not_ready)
-    for peer in _paths(settings):
-        checks.ready(peer.name.lower(), lambda peer=peer: upstreams.unreachable(peer))  # type: ignore[misc]
-    health = HealthServer(listen(settings.health_listen), checks, registry)
+    def _tap_changed(self) -> int:
+        self._hooks.tap_changed()
+        return self.splice.hooks_changed()
+
+
+def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: Lifecycle) -> list[Component]:
+    clock, manager = SystemClock(), ServiceManager(os.environ)
+    watchdog = Watchdog(
+        manager, lambda: probe(core.endpoint), clock, lambda: predecessor.take_over(governor.__version__)
+    )
+    health_listener = start.inheritance.at_address(core.settings.health_listen)
+    health = HealthServer(health_listener, _checks(core, watchdog, lifecycle), core.registry)
+    control = _control(core, start)
+    if unused := start.inheritance.close_rest():
+        _log.warning("inherited sockets that no setting names are closed", sockets=unused)
+    servers: list[Gate] = [health] if control is None else [health, control]
+    endpoints = [core.endpoint] if control is None else [core.endpoint, control.endpoint]
+    successor = Successor(start.command, [health_listener], endpoints, core.splice, servers, manager)
+    if control is not None:
+        control.upgrade = successor.upgrade
     return [
         Component("health", health.run),
-        Component("loop-lag", LoopLag(registry, clock).run),
-        *_control(settings, Explainer(records, runtime, plugins, hook_settings, history), tap),
-        Component("upstreams", upstreams.run),
-        Component("store", records.run),
-        Component("plugins", directory.run),
-        Component("splice", splice.run),
+        Component("loop-lag", LoopLag(core.registry, clock).run),
+        *([] if control is None else [Component("control", control.run)]),
+        Component("successor", successor.run),
+        Component("upstreams", core.upstreams.run),
+        Component("store", core.records.run),
+        Component("plugins", core.directory.run),
+        Component("splice", core.splice.run),
         Component("watchdog", watchdog.run),
     ]
 
 
-def _control(settings: Settings, explainer: Explainer, tap: Tap) -> list[Component]:
+def _checks(core: _Core, watchdog: Watchdog, lifecycle: Lifecycle) -> Checks:
+    checks = Checks()
+    checks.alive("socket", lambda: core.endpoint.unreachable() or watchdog.failing())
+    checks.ready("lifecycle", lifecycle.not_ready)
+    for peer in _paths(core.settings):
+        checks.ready(peer.name.lower(), lambda peer=peer: core.upstreams.unreachable(peer))  # type: ignore[misc]
+    return checks
+
+
+def _control(core: _Core, start: Start) -> ControlServer | None:
     """Return the control server; without its socket the proxy still serves kubelet."""
     try:
-        endpoint = claim(Path(settings.control_path), MODE)
+        endpoint = claim(Path(core.settings.control_path), start.inheritance, MODE)
     except GovernorError as error:
-        _log.warning("explain and tap are unavailable", error=error.message)
-        return []
-    return [Component("control", ControlServer(endpoint, explainer, tap).run)]
+        _log.warning("explain, tap and upgrade are unavailable", error=error.message)
+        return None
+    return ControlServer(endpoint, core.explainer, core.tap)
 
 
 def _paths(settings: Settings) -> dict[Peer, str]:

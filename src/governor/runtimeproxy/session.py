@@ -134,6 +134,7 @@ class Session:
         self._early_data = b""
         """What the client sent before the engine was chosen."""
         self._draining = False
+        self._ends_watches = False
         self._closed = False
         self._pumping = False
         self._pump_scheduled = False
@@ -325,11 +326,12 @@ class Session:
             connection.close()
         self._splice.discard(self)
 
-    def drain(self) -> None:
-        """Send GOAWAY to the client and close once the open streams have ended."""
+    def drain(self, *, end_watches: bool = False) -> None:
+        """Send GOAWAY to the client and close once the open streams have ended; watches would never end."""
         self._draining = True
+        self._ends_watches = self._ends_watches or end_watches
         if self.engine is not None:
-            self.engine.drain()
+            self.engine.drain(end_watches=self._ends_watches)
             self.pump()
 
     def abort(self) -> None:

@@ -1,7 +1,8 @@
 """The proxy's listener: accepts clients, runs a session for each, and drains them on shutdown."""
 
 import asyncio
-from typing import Final
+import sys
+from typing import Any, Final
 
 from governor.process.telemetry import logging
 from governor.runtimeproxy.endpoint import Endpoint
@@ -13,6 +14,8 @@ from governor.runtimeproxy.session import Hooks, PeerSocket, Session, Work
 from governor.runtimeproxy.upstream import Upstreams
 
 DRAIN_S: Final = 10.0
+_KEEP_SOCKET: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""Newer event loops remove the file when the server is closed, although the socket passes to another process."""
 
 _log = logging.get_logger(__name__)
 
@@ -27,6 +30,7 @@ class Splice:
         self._drain_s = drain_s
         self._sessions: set[Session] = set()
         self._tasks: asyncio.TaskGroup | None = None
+        self._server: asyncio.Server | None = None
         self._running: set[asyncio.Task[None]] = set()
         """Work for connections, including notifications of plugins that outlive their connection."""
         self._ended = asyncio.Event()
@@ -63,30 +67,45 @@ class Splice:
 
     async def run(self) -> None:
         """Serve until cancelled, then drain all connections and remove the socket."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                server = await loop.create_unix_server(self._accept, sock=self._endpoint.listener)
+                await self.resume()
                 _log.info("serving", socket=str(self._endpoint.path))
                 try:
-                    await loop.create_future()
+                    await asyncio.get_running_loop().create_future()
                 finally:
                     self._endpoint.remove()
-                    server.close()
-                    await self._drain()
+                    await self.retire(self._drain_s)
         finally:
             self._endpoint.remove()
+            self._endpoint.listener.close()
 
-    async def _drain(self) -> None:
+    def pause(self) -> None:
+        """Accept no more connections; open ones continue, and new ones wait in the socket's backlog."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def resume(self) -> None:
+        """Accept connections, unless it does."""
+        if self._server is not None:
+            return
+        listener = self._endpoint.listener.dup()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._accept, sock=listener, **_KEEP_SOCKET)
+
+    async def retire(self, limit_s: float) -> None:
+        """Accept no more connections, end watches, and return when all calls have ended or the time is over."""
+        self.pause()
         for session in list(self._sessions):
-            session.drain()
+            session.drain(end_watches=True)
         try:
-            async with asyncio.timeout(self._drain_s):
+            async with asyncio.timeout(limit_s):
                 while self._sessions or self._running:
                     self._ended.clear()
                     await self._ended.wait()
         except TimeoutError:
-            _log.warning("connections did not end in time", connections=len(self._sessions), drain_s=self._drain_s)
+            _log.warning("connections did not end in time", connections=len(self._sessions), drain_s=limit_s)
         for session in list(self._sessions):
             session.abort()
 

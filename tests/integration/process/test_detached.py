@@ -167,3 +167,32 @@ def test_start_times_are_compared_within_one_boot(run: Run, tmp_path: Path) -> N
         await started.stop(TIMEOUT_S)
 
     run(scenario())
+
+
+def test_a_detached_process_inherits_the_given_descriptors_only(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        reading, writing = os.pipe()
+        other_reading, other_writing = os.pipe()
+        script = f"echo given > /proc/self/fd/{writing}; echo other > /proc/self/fd/{other_writing}"
+        process = await detached.start(shell(script), env=ENV, descriptors=[writing], log_file=tmp_path / "log")
+        os.close(writing)
+        os.close(other_writing)
+        assert os.read(reading, 100) == b"given\n"
+        assert os.read(other_reading, 100) == b""
+        assert (await process.wait()).code != 0
+        os.close(reading)
+        os.close(other_reading)
+
+    run(scenario())
+
+
+def test_without_a_log_file_the_output_goes_where_that_of_this_process_goes(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        process = await detached.start(shell("echo out; echo err >&2"), env=ENV)
+        assert (await process.wait()).tail == ()
+
+    run(scenario())
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("out\n", "err\n")

@@ -95,3 +95,62 @@ async def test_head_sends_no_parts(tmp_path: Path) -> None:
         writer.close()
     assert responses.count(b"HTTP/1.1 200") == responses.count(b"HTTP/1.1 404") == 1
     assert source.streams == 0
+
+
+async def test_a_paused_server_finishes_requests_and_accepts_none_until_it_resumes(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        listener.setblocking(False)
+        source = Source()
+        server = HttpServer("test", listener, source.handle)
+        running = asyncio.create_task(server.run())
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+            writer.write(_request("GET", "/parts"))
+            await reader.readuntil(b"\r\n\r\n")
+            server.pause()
+            waiting, waiting_writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+            waiting_writer.write(_request("GET", "/"))
+            source.parts.put_nowait(b"")
+            assert await reader.read() == b"0\r\n\r\n"
+            assert not await _is_readable(waiting)
+
+            await server.resume()
+
+            assert b"404" in await waiting.readline()
+            writer.close()
+            waiting_writer.close()
+        finally:
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+
+
+async def _is_readable(reader: asyncio.StreamReader) -> bool:
+    """Return whether anything was received after all ready callbacks have run."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return not reader.at_eof() and bool(reader._buffer)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+async def test_post_is_served_on_demand(tmp_path: Path, is_allowed: bool) -> None:
+    async def handle(target: Target) -> Response:
+        return text_response(http.HTTPStatus.OK, f"{target.path} {target.is_post}")
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        listener.setblocking(False)
+        running = asyncio.create_task(HttpServer("test", listener, handle, allow_post=is_allowed).run())
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+            writer.write(b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            response = await reader.read()
+            writer.close()
+        finally:
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+    assert (b"/act True" in response, b"405" in response) == (is_allowed, not is_allowed)

@@ -233,7 +233,7 @@ async def test_without_a_control_socket_the_proxy_still_serves(own_bed: Bed) -> 
 
     assert (await own_bed.client.call("Version", wait_for_ready=True)).code == "OK"
     assert control.read_text() == "precious"
-    assert len(own_bed.proxy.lines("explain and tap are unavailable")) == 1
+    assert len(own_bed.proxy.lines("explain, tap and upgrade are unavailable")) == 1
 
 
 @pytest.mark.parametrize("recipe", ["containerd", "containerd-2"])

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from governor.runtimeproxy.settings import Settings
 from testbed.cri.fixtures import MakeDirectory, StartCriClient, StartFakeRuntime
 from testbed.cri.runtime_proxy import RuntimeProxy
 from testbed.pytest_plugin import StartServer
 from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import Bed
 
-UNIT = Path(__file__).parents[3] / "deploy/systemd/governor-runtime-proxy.service"
+UNITS = Path(__file__).parents[3] / "deploy/systemd"
+UNIT = UNITS / "governor-runtime-proxy.service"
+SOCKET = UNITS / "governor-runtime-proxy.socket"
 WATCHDOG_S = 0.6
 WATCHDOG = {"WATCHDOG_USEC": str(int(WATCHDOG_S * 1_000_000))}
 
@@ -201,22 +204,36 @@ async def test_a_missing_service_manager_does_not_end_the_proxy(own_bed: Bed, tm
     assert (await own_bed.client.call("Version", wait_for_ready=True)).code == "OK"
 
 
-def test_systemd_verifies_the_unit(tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/usr/local/bin/governor", "/bin/true"))
+def test_systemd_verifies_the_units(tmp_path: Path) -> None:
+    for each in (UNIT, SOCKET):
+        (tmp_path / each.name).write_text(each.read_text().replace("/usr/local/bin/governor", "/bin/true"))
+    units = [str(tmp_path / each.name) for each in (SOCKET, UNIT)]
 
-    found = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    found = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
 
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-def test_the_unit_has_the_settings_that_the_proxy_needs() -> None:
+def _unit(file: Path) -> configparser.ConfigParser:
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(UNIT.read_text())
+    unit.read_string(file.read_text())
+    return unit
+
+
+def test_the_socket_unit_has_the_default_path_of_the_proxy() -> None:
+    listen = _unit(SOCKET)["Socket"]["ListenStream"]
+
+    assert os.path.realpath(listen) == os.path.realpath(Settings().listen_path)
+    assert _unit(UNIT)["Unit"]["Requires"] == SOCKET.name
+
+
+def test_the_unit_has_the_settings_that_the_proxy_needs() -> None:
+    unit = _unit(UNIT)
     service = unit["Service"]
 
-    assert (unit["Unit"]["After"], unit["Unit"]["Before"]) == ("containerd.service", "kubelet.service")
+    assert (unit["Unit"]["After"], unit["Unit"]["Before"]) == (f"{SOCKET.name} containerd.service", "kubelet.service")
+    assert service["ExecReload"] == f"{service['ExecStart']} upgrade"
     assert (service["Type"], service["Restart"], service["WatchdogSec"]) == ("notify", "always", "30")
     assert service["ExecStart"].endswith("governor runtime-proxy")
     assert "AF_UNIX" in service["RestrictAddressFamilies"]

@@ -1,10 +1,12 @@
 """Detached processes: they outlive the program that started them, and a later run of the program adopts them.
 
-Unlike a ``child``, a detached process keeps running when the program ends for any reason. Its output goes to a file.
+Unlike a ``child``, a detached process keeps running when the program ends for any reason. Its output goes to a file or
+where that of this process goes.
 Which processes to adopt or stop is up to the caller.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,21 +15,23 @@ from typing import Final
 
 from governor.errors import GovernorError, Kind
 from governor.process.child.child import ChildExit, exit_from, same_process, signal_group, start_time
-from governor.process.child.output import FileOutput
+from governor.process.child.output import FileOutput, InheritedOutput
 
 _RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; a started program would inherit that."""
 
 
-async def start(argv: Sequence[str], *, env: Mapping[str, str], log_file: Path) -> "Detached":
-    """Start ``argv`` in a new session and append its output to ``log_file``."""
-    output = FileOutput(log_file)
-    with output.open() as descriptor:
-        files: list[tuple[object, ...]] = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, descriptor, 1),
-            (os.POSIX_SPAWN_DUP2, descriptor, 2),
-        ]
+async def start(
+    argv: Sequence[str], *, env: Mapping[str, str], log_file: Path | None = None, descriptors: Sequence[int] = ()
+) -> "Detached":
+    """Start ``argv`` in a new session, with ``descriptors``, and append its output to ``log_file`` if given."""
+    output = InheritedOutput() if log_file is None else FileOutput(log_file)
+    # Duplicating a descriptor to itself makes it inheritable.
+    files: list[tuple[object, ...]] = [(os.POSIX_SPAWN_DUP2, each, each) for each in descriptors]
+    files.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
+    with output.open() if isinstance(output, FileOutput) else contextlib.nullcontext() as descriptor:
+        if descriptor is not None:
+            files += [(os.POSIX_SPAWN_DUP2, descriptor, 1), (os.POSIX_SPAWN_DUP2, descriptor, 2)]
         try:
             # Not in a thread: a cancelled caller must know whether the process was started.
             pid = _spawn(list(argv), env, files)
@@ -71,7 +75,7 @@ def pids_with_variable(name: str, value: str) -> Iterator[int]:
 class Detached:
     """A detached process and its process group, watched by pidfd; ``pid`` and ``start_time`` identify it."""
 
-    def __init__(self, pid: int, output: FileOutput) -> None:
+    def __init__(self, pid: int, output: FileOutput | InheritedOutput) -> None:
         self.pid = pid
         self._descriptor = os.pidfd_open(pid)
         self.start_time = start_time(pid)

@@ -8,16 +8,25 @@ not decided here.
 import logging
 import os
 import sys
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def exec_module(module: str, settings: msgspec.Struct) -> NoReturn:
-    """Replace this process by ``python -m module``, which reads its settings with ``settings_from``."""
+_COMMAND: Final = "GOVERNOR_COMMAND"
+
+
+def exec_module(module: str, settings: msgspec.Struct, command: Sequence[str] = ()) -> NoReturn:
+    """Replace this process by ``python -m module``, which reads its settings with ``settings_from``.
+
+    It finds ``command`` by ``command_from``, to start itself again.
+    """
+    if command:
+        os.environ[_COMMAND] = msgspec.json.encode(command).decode()
     # execv skips the exit handlers, which flush the logs.
     logging.shutdown()
     sys.stdout.flush()
@@ -25,6 +34,21 @@ def exec_module(module: str, settings: msgspec.Struct) -> NoReturn:
     # -P keeps the working directory off the module search path.
     arguments = [sys.executable, "-P", "-m", module, encode(settings)]
     os.execv(sys.executable, arguments)  # noqa: S606 - no shell is needed
+
+
+def own_command() -> list[str]:
+    """Return the command line that starts this program again, also another version that was installed meanwhile."""
+    script = Path(sys.argv[0])
+    # A script names its own interpreter, which may be another one then.
+    if script.suffix != ".py" and os.access(script, os.X_OK):
+        return [str(script.absolute()), *sys.argv[1:]]
+    return list(sys.orig_argv)
+
+
+def command_from(environ: MutableMapping[str, str]) -> list[str]:
+    """Return and remove the command that ``exec_module`` passed to this process; empty if it passed none."""
+    text = environ.pop(_COMMAND, "")
+    return msgspec.json.decode(text, type=list[str]) if text else []
 
 
 def encode(settings: msgspec.Struct) -> str:

@@ -35,6 +35,16 @@ class Output(Protocol):
         """Return the last lines so far."""
 
 
+class InheritedOutput:
+    """The output of this process, of which nothing is kept."""
+
+    begin: Final = 0
+
+    def tail(self) -> tuple[str, ...]:
+        """Return no lines."""
+        return ()
+
+
 class FileOutput:
     """A log file with mode 0600 to which the process appends."""
 

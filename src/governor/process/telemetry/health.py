@@ -105,6 +105,14 @@ class HealthServer:
         """The bound address."""
         return bound_address(self._listener)
 
+    def pause(self) -> None:
+        """Accept no more connections; open ones continue."""
+        self._server.pause()
+
+    async def resume(self) -> None:
+        """Accept connections again."""
+        await self._server.resume()
+
     async def run(self) -> None:
         """Serve until cancelled, then close the socket and all connections."""
         _log.info("health server listening", address=str(self.address))

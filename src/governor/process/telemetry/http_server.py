@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for health, metrics and control sockets: GET and HEAD only, every request bounded.
+"""A small HTTP/1.1 server for health, metrics and control sockets: no request bodies, every request bounded.
 
 Not a web framework: one handler maps a request target to a response, with a body or a stream of parts. Paths and
 content are up to the handler. Decision 0015 gives the reasons for not using a library.
@@ -31,6 +31,7 @@ class Target(msgspec.Struct, frozen=True):
 
     path: str
     query: Mapping[str, str] = {}
+    is_post: bool = False
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -67,12 +68,27 @@ class HttpServer:
         *,
         exchange_timeout_s: float = EXCHANGE_TIMEOUT_S,
         max_connections: int = MAX_CONNECTIONS,
+        allow_post: bool = False,
     ) -> None:
         self._name = name
         self._listener = listener
         self._handler = handler
         self._exchange_timeout_s = exchange_timeout_s
         self._slots = asyncio.Semaphore(max_connections)
+        self._methods = (b"GET", b"HEAD", b"POST") if allow_post else (b"GET", b"HEAD")
+        self._is_accepting = asyncio.Event()
+        self._is_accepting.set()
+        self._accept_task: asyncio.Future[socket.socket] | None = None
+
+    def pause(self) -> None:
+        """Accept no more connections; open ones continue."""
+        self._is_accepting.clear()
+        if self._accept_task is not None:
+            self._accept_task.cancel()
+
+    async def resume(self) -> None:
+        """Accept connections again."""
+        self._is_accepting.set()
 
     async def run(self) -> None:
         """Serve until cancelled, then close the socket and all connections."""
@@ -80,7 +96,18 @@ class HttpServer:
             async with asyncio.TaskGroup() as group:
                 while True:
                     await self._slots.acquire()
-                    group.create_task(self._serve(await self._accept()))
+                    group.create_task(self._serve(await self._next_connection()))
+
+    async def _next_connection(self) -> socket.socket:
+        while True:
+            await self._is_accepting.wait()
+            self._accept_task = task = asyncio.ensure_future(self._accept())
+            try:
+                await asyncio.wait({task})
+            finally:
+                task.cancel()
+            if not task.cancelled():
+                return task.result()
 
     async def _accept(self) -> socket.socket:
         while True:
@@ -100,7 +127,10 @@ class HttpServer:
                 sock=connection
             )
             try:
-                await _Connection(self._name, reader, writer, self._handler, self._exchange_timeout_s).run()
+                connection_ = _Connection(
+                    self._name, reader, writer, self._handler, self._exchange_timeout_s, self._methods
+                )
+                await connection_.run()
             finally:
                 writer.close()
         except OSError:
@@ -120,8 +150,10 @@ class _Connection:
         writer: asyncio.StreamWriter,
         handler: Handler,
         exchange_timeout_s: float,
+        methods: tuple[bytes, ...],
     ) -> None:
         self._name = name
+        self._methods = methods
         self._reader = reader
         self._writer = writer
         self._handler = handler
@@ -166,12 +198,13 @@ class _Connection:
             self._protocol.next_event()
 
     async def _respond(self, request: h11.Request) -> Response:
-        if request.method not in (b"GET", b"HEAD"):
+        if request.method not in self._methods:
+            allowed = b", ".join(self._methods).decode()
             return text_response(
-                http.HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported\n", ("Allow", "GET, HEAD")
+                http.HTTPStatus.METHOD_NOT_ALLOWED, f"only {allowed} are supported\n", ("Allow", allowed)
             )
         try:
-            return await self._handler(_target(request.target))
+            return await self._handler(_target(request.target, is_post=request.method == b"POST"))
         except Exception as error:  # noqa: BLE001 - a failing handler must not stop the program
             _log.warning("request handler raised", server=self._name, exc_info=error)
             return text_response(http.HTTPStatus.INTERNAL_SERVER_ERROR, "the request handler failed; see the log\n")
@@ -217,6 +250,6 @@ class _Connection:
         await self._writer.drain()
 
 
-def _target(raw: bytes) -> Target:
+def _target(raw: bytes, *, is_post: bool) -> Target:
     path, _, query = raw.decode("ascii", errors="replace").partition("?")
-    return Target(path, dict(urllib.parse.parse_qsl(query)))
+    return Target(path, dict(urllib.parse.parse_qsl(query)), is_post)

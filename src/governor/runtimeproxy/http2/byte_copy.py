@@ -10,8 +10,11 @@ from collections.abc import Iterator
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.errors import ErrorCode
+from governor.runtimeproxy.http2.exchanges import UNAVAILABLE, trailers, trailers_only
 from governor.runtimeproxy.http2.frames import END_HEADERS, END_STREAM, HEADER, HEADER_SIZE, MAX_STREAM_ID, FrameReader
+from governor.runtimeproxy.http2.header_blocks import encode_literal
 from governor.runtimeproxy.http2.streams import Peer
+from governor.runtimeproxy.http2.watches import WATCH_ENDED, WatchFinder
 
 
 class ByteCopy:
@@ -30,6 +33,10 @@ class ByteCopy:
         self._response_reader: FrameReader | None = None
         """Set once GOAWAY is sent; responses then pass frame by frame."""
         self._closed = False
+        self._finder = WatchFinder()
+        self._watches: dict[int, bool] = {}
+        """Open watches, and whether the client has got the header section of the response."""
+        self._ends_watches = False
 
     @property
     def streams(self) -> int:
@@ -68,22 +75,37 @@ class ByteCopy:
         (self._to_client if peer is Peer.CLIENT else self._to_runtime).clear()
         self._closed = True
 
-    def drain(self) -> None:
-        """Refuse new streams; open ones continue until they end."""
+    def drain(self, *, end_watches: bool = False) -> None:
+        """Refuse new streams; open ones continue until they end. Watches are ended with UNAVAILABLE on demand."""
         self._draining = True
+        self._ends_watches = self._ends_watches or end_watches
         self._begin_refusing()
+        if self._late_streams is not None:
+            self._insert_refusals(self._late_streams)
 
     def _receive_requests(self, data: bytes) -> None:
-        for _, kind, _, stream_id in self._requests.frame_headers(data):
+        for start, kind, flags, stream_id in self._requests.frame_headers(data):
             self._preface_received = True
             if kind == frames.HEADERS and stream_id > self._last_stream_id:
                 self._last_stream_id = stream_id
                 self._open.add(stream_id)
+                if self._opens_watch(data, start, flags):
+                    self._watches[stream_id] = False
             elif kind == frames.RST_STREAM:
                 self._open.discard(stream_id)
         self._to_runtime.append(data)
         if self._draining:
             self._begin_refusing()
+
+    def _opens_watch(self, data: bytes, start: int, flags: int) -> bool:
+        """Return whether the HEADERS frame at ``start`` opens a watch.
+
+        Frames that are split between two reads, padded or continued are rare; a watch in one of them is not recognized.
+        """
+        if start < 0 or not flags & END_HEADERS or flags & (frames.PADDED | frames.PRIORITY_FLAG):
+            return False
+        begin = start + HEADER_SIZE
+        return self._finder.is_watch(data[begin : begin + int.from_bytes(data[start : start + 3])])
 
     def _receive_responses(self, data: bytes) -> None:
         if self._response_reader is not None:
@@ -104,6 +126,8 @@ class ByteCopy:
         self._responses.frame_passed(kind, flags)
         if (kind <= frames.HEADERS and flags & END_STREAM) or kind == frames.RST_STREAM:
             self._open.discard(stream_id)
+        elif stream_id in self._watches:
+            self._watches[stream_id] = True
 
     def _begin_refusing(self) -> None:
         """Refuse newer streams from the next frame boundary in the requests on, and send GOAWAY."""
@@ -124,6 +148,22 @@ class ByteCopy:
         if self._response_reader is not None and not self._responses.in_block:
             self._to_client += late_streams.to_client
             late_streams.to_client.clear()
+            if self._ends_watches:
+                self._end_watches(late_streams)
+
+    def _end_watches(self, late_streams: "_LateStreams") -> None:
+        """End open watches at both peers."""
+        for stream_id, has_headers in self._watches.items():
+            if stream_id not in self._open:
+                continue
+            self._open.discard(stream_id)
+            fields = (trailers if has_headers else trailers_only)(UNAVAILABLE, WATCH_ENDED)
+            # Literals only: they do not depend on the runtime's dynamic table, nor change it.
+            block = b"".join(map(encode_literal, fields))
+            self._to_client.append(frames.frame(frames.HEADERS, END_HEADERS | END_STREAM, stream_id, block))
+            if late_streams.between_frames:
+                self._to_runtime.append(frames.rst_stream(stream_id, ErrorCode.CANCEL))
+        self._watches.clear()
 
     def _refuse_late_streams(self, late_streams: "_LateStreams", data: bytes) -> None:
         self._to_runtime += late_streams.forwarded(data, self._open)
@@ -211,6 +251,11 @@ class _LateStreams:
         self._reader = FrameReader(preface=False, max_frame_size=frames.LARGEST_MAX_FRAME_SIZE)
         self._newest_refused = 0
         self._dropping_block = False
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether the runtime has got all of the frame that was being copied."""
+        return not self._remaining
 
     def forwarded(self, data: bytes, open_streams: set[int]) -> Iterator[frames.Payload]:
         """Yield what the runtime still gets: the rest of the current frame, and frames of older streams."""

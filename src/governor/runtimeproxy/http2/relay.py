@@ -29,6 +29,7 @@ from governor.runtimeproxy.http2.events import (
 from governor.runtimeproxy.http2.exchanges import (
     INTERNAL,
     RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
     ExchangeTable,
     grpc_status_in,
     held_event,
@@ -38,6 +39,7 @@ from governor.runtimeproxy.http2.flow_control import FlowControl
 from governor.runtimeproxy.http2.frames import Frame
 from governor.runtimeproxy.http2.header_blocks import Fields, FieldValidator
 from governor.runtimeproxy.http2.streams import Exchange, Outcome, Peer, Stream
+from governor.runtimeproxy.http2.watches import WATCH_ENDED, WATCHES
 
 _IMAGE_SERVICE: Final = b"ImageService"
 _WRONG_LENGTH: Final = "content-length does not match the DATA received"
@@ -139,9 +141,12 @@ class Relay:
             connection.writer.data_to_send()
         self._on_disconnect(peer, reason)
 
-    def drain(self) -> None:
-        """Refuse new streams; open ones continue until they end."""
+    def drain(self, *, end_watches: bool = False) -> None:
+        """Refuse new streams; open ones continue until they end. Watches are ended with UNAVAILABLE on demand."""
         self._exchanges.drain()
+        for exchange in list(self._exchanges.by_id.values()) if end_watches else ():
+            if exchange.path in WATCHES:
+                self._exchanges.respond(exchange, UNAVAILABLE, WATCH_ENDED)
 
     def release(self, stream_id: int, body: bytes | None = None, *, hold_response: bool = False) -> bool:
         """Forward a held request, with another body if given. Return False if it is no longer held."""

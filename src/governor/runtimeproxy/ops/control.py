@@ -6,6 +6,10 @@
 | ``/v1/pods/NAMESPACE/NAME`` | ``PodExplanation`` |
 | ``/v1/calls`` with the fields of a ``CallFilter`` | a ``TapLine`` of JSON per call, until the client disconnects |
 
+| POST | response |
+|---|---|
+| ``/v1/upgrade`` | ``Upgraded``, when the successor serves |
+
 Errors are returned as ``ErrorBody``. Values of environment variables are never included.
 """
 
@@ -21,6 +25,7 @@ from governor.runtimeproxy.hooks.changes import MaskedChange
 
 PODS: Final = "/v1/pods"
 CALLS: Final = "/v1/calls"
+UPGRADE: Final = "/v1/upgrade"
 
 
 class Subject(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -220,6 +225,15 @@ class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The latest notable calls, oldest first."""
     problems: tuple[str, ...] = ()
     """Problems in plugin files."""
+
+
+class Upgraded(msgspec.Struct, frozen=True):
+    """The processes of an upgrade; the replaced one exits when its calls have ended."""
+
+    replaced: int
+    pid: int
+    version: str
+    """Version of the new proxy."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

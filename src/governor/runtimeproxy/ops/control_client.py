@@ -12,7 +12,17 @@ from typing import Final, TypeVar
 import msgspec
 
 from governor.errors import GovernorError, Kind
-from governor.runtimeproxy.ops.control import CALLS, PODS, CallFilter, ErrorBody, PodExplanation, PodList, TapLine
+from governor.runtimeproxy.ops.control import (
+    CALLS,
+    PODS,
+    UPGRADE,
+    CallFilter,
+    ErrorBody,
+    PodExplanation,
+    PodList,
+    TapLine,
+    Upgraded,
+)
 
 T = TypeVar("T")
 
@@ -45,19 +55,23 @@ class ControlClient:
                 raise _closed() from error
         raise _closed()
 
-    def _get(self, target: str, kind: type[T]) -> T:
-        with self._responding(target) as response:
+    def upgrade(self) -> Upgraded:
+        """Replace the proxy by the installed version, and return when the new one serves."""
+        return self._get(UPGRADE, Upgraded, method="POST")
+
+    def _get(self, target: str, kind: type[T], method: str = "GET") -> T:
+        with self._responding(target, method) as response:
             try:
                 return msgspec.json.decode(response.read(), type=kind)
             except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
                 raise self._not_a_proxy(error) from error
 
     @contextmanager
-    def _responding(self, target: str) -> Iterator[http.client.HTTPResponse]:
+    def _responding(self, target: str, method: str = "GET") -> Iterator[http.client.HTTPResponse]:
         """Send a request on a connection of its own, which is closed at the end, and yield the response."""
         with closing(_UnixConnection(self._path)) as connection:
             try:
-                connection.request("GET", target)
+                connection.request(method, target)
                 response = connection.getresponse()
                 if response.status != http.HTTPStatus.OK:
                     raise self._error(response.read())

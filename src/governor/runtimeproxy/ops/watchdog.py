@@ -50,12 +50,27 @@ class ServiceManager:
                 _log.warning("cannot notify the service manager", address=self._address, error=str(error))
             self._logged = True
 
+    def hand_over(self, pid: int) -> None:
+        """Name another process as the main one, and notify no more."""
+        self.notify(f"MAINPID={pid}")
+        self._address = ""
+
 
 class Watchdog:
-    """Component that checks the proxy periodically and notifies the service manager."""
+    """Component that checks the proxy periodically and notifies the service manager.
 
-    def __init__(self, manager: ServiceManager, check: Callable[[], Awaitable[str]], clock: Clock) -> None:
+    ``serving`` is called after the first success.
+    """
+
+    def __init__(
+        self,
+        manager: ServiceManager,
+        check: Callable[[], Awaitable[str]],
+        clock: Clock,
+        serving: Callable[[], Awaitable[None]],
+    ) -> None:
         self._manager = manager
+        self._serving = serving
         self._check = check
         self._clock = clock
         self._interval_s = _INTERVAL_S if manager.watchdog_s is None else manager.watchdog_s / 2
@@ -72,6 +87,7 @@ class Watchdog:
                 _log.debug("not serving yet", reason=reason)
                 await self._clock.sleep(_RETRY_S)
             self._manager.notify("READY=1", "STATUS=serving")
+            await self._serving()
             while True:
                 await self._clock.sleep(min(self._interval_s, _RETRY_S) if self._reason else self._interval_s)
                 self._report(await self._check())

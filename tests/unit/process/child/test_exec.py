@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from governor.process.address import Address
-from governor.process.child.exec import encode, settings_from
+from governor.process.child.exec import command_from, encode, settings_from
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,3 +47,24 @@ def test_exec_keeps_the_pid_and_none_of_the_loaded_modules(tmp_path: Path) -> No
     )
     before, after = done.stdout.splitlines()
     assert after == f"{before} ['{{\"a\":3}}'] False False"
+
+
+@pytest.mark.parametrize("kind", ["script", "module"])
+def test_the_command_of_a_program_starts_it_again(tmp_path: Path, kind: str) -> None:
+    """A script is found by its own path again, whose interpreter may be another one then."""
+    body = "import sys\nfrom governor.process.child.exec import own_command\nprint(own_command())\n"
+    script = tmp_path / "tool"
+    script.write_text(f"#!{sys.executable}\n{body}")
+    script.chmod(0o755)
+    (tmp_path / "tool_module.py").write_text(body)
+    module = [sys.executable, "-m", "tool_module"]
+    argv = [str(script), "a", "b"] if kind == "script" else [*module, "a"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == repr(argv)
+
+
+def test_the_command_is_passed_once() -> None:
+    environ = {"GOVERNOR_COMMAND": '["governor","runtime-proxy"]'}
+    assert command_from(environ) == ["governor", "runtime-proxy"]
+    assert environ == {}
+    assert command_from(environ) == []

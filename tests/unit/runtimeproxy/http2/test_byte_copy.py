@@ -10,7 +10,17 @@ from governor.runtimeproxy.http2.errors import ErrorCode
 from governor.runtimeproxy.http2.frames import PREFACE
 from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.http2.streams import Peer
-from tests.unit.runtimeproxy.http2.bed import ANSWER, OK, PLAIN, Endpoint, Message, answer_all, request_fields
+from governor.runtimeproxy.http2.watches import WATCHES
+from tests.unit.runtimeproxy.http2.bed import (
+    ANSWER,
+    OK,
+    PLAIN,
+    Endpoint,
+    Message,
+    answer_all,
+    grpc_status,
+    request_fields,
+)
 
 
 class CopyBed:
@@ -262,3 +272,43 @@ def test_the_remaining_peer_gets_what_was_sent_before_the_other_disconnected() -
     assert not copy.should_close(Peer.CLIENT)
     assert copy.data_to_send(Peer.CLIENT) == RESPONSE
     assert copy.should_close(Peer.CLIENT)
+
+
+@pytest.mark.parametrize("has_headers", [False, True])
+def test_a_drain_can_end_watches_and_lets_calls_finish(has_headers: bool) -> None:
+    bed = CopyBed()
+    bed.settle()
+    call = bed.caller.open(request_fields(PLAIN), b"slow")
+    watches = [bed.caller.open(request_fields(min(WATCHES)), b"watch") for _ in range(2)]
+    bed.settle()
+    for each in watches if has_headers else ():
+        bed.runtime.send(bed.runtime.messages[each.stream_id], ANSWER, b"event", ends=False)
+    bed.settle()
+
+    bed.copy.drain(end_watches=True)
+    bed.settle()
+
+    for each in watches:
+        assert (grpc_status(each), each.ended) == (b"14", True)
+        assert bytes(each.body) == (b"event" if has_headers else b"")
+        assert bed.runtime.messages[each.stream_id].reset == ErrorCode.CANCEL
+    assert not bed.copy.should_close(Peer.CLIENT)
+    bed.runtime.send(bed.runtime.messages[call.stream_id], ANSWER, b"done", trailers=OK)
+    bed.settle()
+    assert (bytes(call.body), call.trailers) == (b"done", OK)
+    assert bed.copy.should_close(Peer.CLIENT)
+
+
+def test_watches_are_ended_although_the_connection_drains_already() -> None:
+    bed = CopyBed()
+    watch = bed.caller.open(request_fields(max(WATCHES)), b"watch")
+    bed.settle()
+    bed.copy.drain()
+    bed.settle()
+    assert not watch.ended
+
+    bed.copy.drain(end_watches=True)
+    bed.settle()
+
+    assert grpc_status(watch) == b"14"
+    assert bed.copy.should_close(Peer.CLIENT)

@@ -9,6 +9,7 @@ from governor.runtimeproxy.http2.errors import ErrorCode
 from governor.runtimeproxy.http2.events import StreamClosed
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Outcome, Peer
+from governor.runtimeproxy.http2.watches import WATCHES
 from tests.unit.runtimeproxy.http2.bed import (
     ANSWER,
     HOOKED,
@@ -282,3 +283,21 @@ def test_a_response_ended_by_empty_data_does_not_become_trailers_only(bed: Bed) 
         (frames.HEADERS, frames.END_HEADERS),
         (frames.DATA, frames.END_STREAM),
     ]
+
+
+def test_a_drain_can_end_watches_and_lets_calls_finish(bed: Bed) -> None:
+    call = bed.caller.open(request_fields(PLAIN), b"slow")
+    watch = bed.caller.open(request_fields(min(WATCHES)), b"watch")
+    bed.settle()
+    bed.runtime.send(bed.runtime.messages[watch.stream_id], ANSWER, b"event", ends=False)
+    bed.settle()
+
+    bed.relay.drain(end_watches=True)
+    bed.settle()
+
+    assert (grpc_status(watch), watch.ended, bytes(watch.body)) == (b"14", True, b"event")
+    assert bed.runtime.messages[watch.stream_id].reset == ErrorCode.CANCEL
+    bed.runtime.send(bed.runtime.messages[call.stream_id], ANSWER, b"done", trailers=OK)
+    bed.settle()
+    assert (bytes(call.body), call.trailers) == (b"done", OK)
+    bed.check_balanced()
