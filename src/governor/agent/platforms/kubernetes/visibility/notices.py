@@ -1,7 +1,8 @@
 """Which Events a result is worth: only transitions, so that a check that finds nothing new writes none. Pure.
 
 A resource is announced again only when its content or its state changes, a workload when that of any resource in its
-scope does: an unchanged resource of a new delivery is no news.
+scope does: an unchanged resource of a new delivery is no news. That a change is applied is said of the resource only:
+of its workloads, which may be many, an Event says what became of it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,8 +66,13 @@ def transitions(
     """Return what is to be remembered, and the Events that are due."""
     news = {subject: each for subject, each in now.items() if each.is_news(last.get(subject))}
     first = {subject: each for subject, each in now.items() if subject not in last}
-    due = [(subject, _event(each, last.get(subject))) for subject, each in news.items()]
+    events = {subject: _event(each, last.get(subject)) for subject, each in news.items()}
+    due = [(subject, each) for subject, each in events.items() if not _is_pending(subject, each)]
     return {**last, **first, **news}, due
+
+
+def _is_pending(subject: Subject, notice: Notice) -> bool:
+    return isinstance(subject, WorkloadRef) and notice.reason == APPLIED
 
 
 def _event(current: Current, last: Current | None) -> Notice:
