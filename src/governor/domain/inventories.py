@@ -16,6 +16,9 @@ from governor.values.trees import Manifest, map_leaves
 MAX_BYTES: Final = 1024 * 1024
 """The size of an inventory in JSON; resources beyond it are left out and counted."""
 
+NAMED_PODS: Final = 3
+"""How many pods of reloading sidecars an inventory names."""
+
 _CONTENT: Final = ("apiVersion", "kind", "spec", "scopes", "auth")
 
 
@@ -23,13 +26,29 @@ class _Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Base of every part of an inventory."""
 
 
+class ReloadingSidecars(_Part, frozen=True):
+    """Sidecars of a workload that have reported hot reload, and what decides which changes they load at once."""
+
+    version: str
+    app_id: str
+    configuration: str = ""
+    """The Configuration that their pods name, or ``""``."""
+    instances: int = 0
+    pods: tuple[str, ...] = ()
+    """The names of the first of their pods."""
+
+
 class FoundWorkload(_Part, frozen=True):
-    """A workload with Dapr: its app ids, the versions of its sidecars, and the number of its pods."""
+    """A workload with Dapr: its app ids, the versions of its sidecars, and the number of its pods.
+
+    ``reloading`` are those of its sidecars that have reported hot reload; others have not been asked, or have none.
+    """
 
     workload: WorkloadRef
     app_ids: tuple[str, ...] = ()
     dapr_versions: tuple[str, ...] = ()
     instances: int = 0
+    reloading: tuple[ReloadingSidecars, ...] = ()
 
 
 class FoundResource(_Part, frozen=True):

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from governor.domain.documents import DocumentRef, ResourceRef
-from governor.domain.inventories import FoundResource, Inventory
-from governor.domain.reports import State
+from governor.domain.inventories import FoundResource, FoundWorkload, Inventory, ReloadingSidecars
+from governor.domain.reports import State, WorkloadRef
 from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS, USAGE
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
@@ -226,6 +226,29 @@ async def test_an_unknown_time_zone_is_reported_at_its_line(governor: CommandLin
 )
 async def test_a_hold_that_cannot_be_set_is_an_error(governor: CommandLine, words: list[str], code: int) -> None:
     assert (await governor.run("runtime", *words)).code == code
+
+
+# -- strategy rolling ----------------------------------------------------------------------------------------------
+
+
+async def test_a_rolling_change_that_sidecars_load_at_once_is_refused_at_preview(
+    governor: CommandLine, server: ServerBed
+) -> None:
+    await server.apply(runtime("rolling"))
+    agent = await server.enrol("rolling")
+    governor.write("rolling.yaml", profile("rolling", "rolling", apply={"strategy": "rolling"}))
+    assert (await governor.run("diff", "-f", "rolling.yaml")).code == NEGATIVE, "no sidecar is known: the agent decides"
+    sidecars = ReloadingSidecars("1.18.3", "orders", instances=2, pods=("orders-0", "orders-1"))
+    ref = WorkloadRef("default", "Deployment", "orders")
+    async with agent.client() as client:
+        await client.put_inventory("rolling", Inventory(("default",), (FoundWorkload(ref, reloading=(sidecars,)),)))
+    for command in (["diff"], ["apply", "--dry-run"], ["apply", "--no-wait"]):
+        refused = await governor.run(*command, "-f", "rolling.yaml")
+        assert refused.code == EXIT_CODE[Kind.PRECONDITION]
+        assert "orders would load Component/default/store at once (Dapr 1.18.3 in orders-0, orders-1)" in refused.err
+        assert "use strategy reload" in refused.err
+    governor.write("rolling.yaml", profile("rolling", "rolling", apply={"strategy": "reload"}))
+    assert (await governor.run("apply", "--no-wait", "-f", "rolling.yaml")).code == SUCCESS
 
 
 # -- import from a runtime -----------------------------------------------------------------------------------------

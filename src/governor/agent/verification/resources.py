@@ -70,12 +70,6 @@ def loaded_digest(manifest: Manifest) -> str:
     return digest({**manifest, "metadata": name})
 
 
-def in_scope(manifest: Manifest, app_id: str) -> bool:
-    """Return whether a sidecar loads a resource; without scopes every sidecar does."""
-    scopes = manifest.get("scopes") or ()
-    return not scopes or app_id in scopes
-
-
 def named_stores(tree: Tree) -> frozenset[str]:
     """Return the secret stores that a manifest names anywhere; the place differs by kind."""
     if isinstance(tree, dict):

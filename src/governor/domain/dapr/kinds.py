@@ -104,3 +104,9 @@ def is_secret_store(manifest: Manifest) -> bool:
     the rest: ``secretstores.Local.File`` is a secret store, ``SecretStores.local.file`` is rejected as incorrect type.
     """
     return manifest["kind"] == "Component" and str(manifest["spec"]["type"]).startswith("secretstores.")
+
+
+def in_scope(manifest: Manifest, app_id: str) -> bool:
+    """Return whether a sidecar loads a resource; without scopes every sidecar does."""
+    scopes = manifest.get("scopes") or ()
+    return not scopes or app_id in scopes

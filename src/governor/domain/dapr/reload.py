@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
+from governor.values.trees import Manifest
+
 Version: TypeAlias = tuple[int, ...]
 
 
@@ -19,6 +21,17 @@ class Reload(enum.StrEnum):
     """Nothing: it loads the change while it runs."""
     RESTART = "restart"
     """A restart: only a process started after the change uses it."""
+
+
+class Uptake(enum.StrEnum):
+    """How a running sidecar takes a change."""
+
+    LIVE = "live"
+    """It loads the change while it runs."""
+    IN_PLACE = "in-place"
+    """It restarts within its process, on its own."""
+    START = "start"
+    """It does not: only a sidecar that starts later loads it."""
 
 
 RELOAD: Final[Mapping[str, Reload]] = {
@@ -44,6 +57,10 @@ _LISTED_SINCE: Final[Mapping[str, Version]] = {
     "Resiliency": (1, 18),
     "WorkflowAccessPolicy": (1, 18),
 }
+_IN_PLACE: Final = frozenset({"Configuration", "HTTPEndpoint", "Resiliency"})
+_IN_PLACE_SINCE: Final = (1, 18)
+_ACTOR_STATE_STORE: Final = "actorstatestore"
+_ACTOR_STATE_STORE_SINCE: Final = (1, 18, 3)
 _FAULTY: Final = frozenset({(1, 18, 0), (1, 18, 1)})
 
 
@@ -59,6 +76,28 @@ def reload_obstacle(kind: str, version: str) -> str:
     if since is None or (parsed is not None and parsed < since):
         return f"Dapr {version} loads a changed {kind} only at startup"
     return ""
+
+
+def uptake(kind: str, version: str, *contents: Manifest | None) -> Uptake:
+    """Return how a sidecar that has hot reload takes a change; ``contents`` are those before and after it.
+
+    Versions of private builds count as new.
+    """
+    parsed = parse(version)
+    if kind in _IN_PLACE:
+        return Uptake.IN_PLACE if parsed is None or parsed >= _IN_PLACE_SINCE else Uptake.START
+    if reload_obstacle(kind, version):
+        return Uptake.START
+    is_too_old = parsed is not None and parsed < _ACTOR_STATE_STORE_SINCE
+    return Uptake.START if is_too_old and any(map(_marks_actor_state_store, contents)) else Uptake.LIVE
+
+
+def _marks_actor_state_store(manifest: Manifest | None) -> bool:
+    """Return whether a Component is marked as the actor state store; like Dapr, by the field and not by its value."""
+    if manifest is None or manifest["kind"] != "Component" or not str(manifest["spec"]["type"]).startswith("state."):
+        return False
+    fields = manifest["spec"].get("metadata") or ()
+    return any(str(field.get("name")).lower() == _ACTOR_STATE_STORE for field in fields)
 
 
 def why_not_reloading(version: str) -> str:

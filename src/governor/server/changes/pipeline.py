@@ -32,6 +32,7 @@ from governor.server.changes.compiler import (
 from governor.server.changes.deliveries import History, is_due, next_delivery, reissued_delivery, retry_delivery
 from governor.server.changes.impact import check_deletions, document_change, runtime_change
 from governor.server.changes.ownership import Ownership
+from governor.server.changes.rolling import check_rolling
 from governor.server.changes.submission import Submission, check
 from governor.server.changes.versions import Stored, existing, new_versions, restored_versions, revision_digest
 from governor.server.metrics import Metrics
@@ -55,7 +56,7 @@ from governor.server.store.documents import (
 )
 from governor.server.store.identities import delete_runtime_key, find_runtime_key, revoke_join_tokens
 from governor.server.store.incarnation import current_incarnation, renew_incarnation
-from governor.server.store.inventories import delete_inventory
+from governor.server.store.inventories import delete_inventory, find_inventory
 from governor.server.store.sealer import Sealer
 from governor.server.store.sqlite import Store
 from governor.server.watch.hub import PROGRESS, Hub
@@ -162,6 +163,7 @@ class Changes:
             check_deletions(versions, newest, bundles)
         numbers = {ref: each.version for ref, each in stored.items()} | {each.ref: each.version for each in versions}
         deliveries = _due_deliveries(connection, bundles, newest, before, numbers, versions[0].revision)
+        check_rolling(deliveries, newest, partial(find_inventory, connection))
         change = Change(
             id="" if request.dry_run else f"c-{secrets.token_hex(8)}",
             state=ChangeState.ACCEPTED,

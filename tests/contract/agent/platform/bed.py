@@ -235,12 +235,14 @@ class Agent:
         client: RecordingClient,
         observer: Observer,
         applied: AppliedResources,
+        probes: Probes,
         woken: Sized,
     ) -> None:
         self.platform = platform
         self.client = client
         self.observer = observer
         self.applied = applied
+        self.probes = probes
         self.woken = woken
         """One item for each time that the watch of the runtime's resources has called for a check."""
         self.progress: list[Findings] = []
@@ -324,7 +326,7 @@ class Bed:
             platform = KubernetesPlatform(parts, self.clock)
             async with running(platform.run()):
                 await observer.synced()
-                yield Agent(platform, client, observer, applied, woken)
+                yield Agent(platform, client, observer, applied, parts.probes, woken)
 
     def _cluster(self, client: Client, observer: Observer, reader: SidecarReader, applied: AppliedResources) -> Cluster:
         return Cluster(client, observer, reader, applied.permit_write, self.clock, self.namespace, (self.namespace,))

@@ -1,7 +1,8 @@
 """Parsing of a sidecar's metadata and metrics, and how resources are listed."""
 
-from governor.agent.verification.resources import in_scope, loaded_digest, marker, subscription_of, with_marker
+from governor.agent.verification.resources import loaded_digest, marker, subscription_of, with_marker
 from governor.agent.verification.sidecar_api import Counters, LoadedSubscription, Rule, read_counters, read_metadata
+from governor.domain.dapr.kinds import in_scope
 
 METRICS = """
 # TYPE dapr_runtime_component_init_total counter

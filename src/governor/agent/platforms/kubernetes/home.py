@@ -87,7 +87,10 @@ class KubernetesHome:
                 clock=self._clock,
                 claimant=self.blobs,
             )
-            self.inventory = NamespaceInventory(client, settings.namespaces, self._observer, applied.owner_label)
+            probes = Probes(client, reader, redactor, self._clock)
+            self.inventory = NamespaceInventory(
+                client, settings.namespaces, self._observer, applied.owner_label, probes.ask_once
+            )
             await _claim(applied)
             announcer = self._announcer(identity.runtime, applied, self._observer, redactor)
             parts = Parts(
@@ -96,7 +99,7 @@ class KubernetesHome:
                 applied,
                 applied.watch(self._clock, on_change),
                 self._observer,
-                Probes(client, reader, redactor, self._clock),
+                probes,
                 Restarter(client, self._clock, applied.permit_write),
                 proofs,
                 announcer,

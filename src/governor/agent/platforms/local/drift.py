@@ -11,9 +11,9 @@ import msgspec
 from governor.agent.platforms.local.files import ResourceFile, file_key, marked, resource_file
 from governor.agent.platforms.local.plan import Observed, ObservedFile, foreign_definitions, is_returned
 from governor.agent.platforms.local.storage import Journal
-from governor.agent.verification.resources import in_scope, loaded_digest
+from governor.agent.verification.resources import loaded_digest
 from governor.domain.bundles import Delivery
-from governor.domain.dapr.kinds import kind_of
+from governor.domain.dapr.kinds import in_scope, kind_of
 from governor.domain.dapr.sensitive import sensitive_paths
 from governor.domain.documents import ResourceRef
 from governor.values.secret import Secret

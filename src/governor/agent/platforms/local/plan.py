@@ -10,10 +10,10 @@ import msgspec
 from governor.agent.platforms.local.files import RESOURCES, ResourceFile, file_key, is_config, resource_file
 from governor.agent.platforms.local.storage import Intent, Journal
 from governor.agent.verification.obstacles import reload_obstacles
-from governor.agent.verification.resources import in_scope, loaded_digest
+from governor.agent.verification.resources import loaded_digest
 from governor.agent.verification.verdicts import Expected, Proof, Reading
 from governor.domain.bundles import Delivery
-from governor.domain.dapr.kinds import kind_of
+from governor.domain.dapr.kinds import in_scope, kind_of
 from governor.domain.documents import ApplyPolicy, ResourceRef, Strategy, Unproven, resource_ref
 from governor.domain.windows import Restraint
 from governor.values.trees import Manifest

@@ -7,9 +7,9 @@ import msgspec
 
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
-from governor.agent.verification.resources import in_scope, loaded_digest, named_stores
+from governor.agent.verification.resources import loaded_digest, named_stores
 from governor.agent.verification.verdicts import Expected
-from governor.domain.dapr.kinds import is_secret_store, kinds
+from governor.domain.dapr.kinds import in_scope, is_secret_store, kinds
 from governor.domain.documents import ResourceRef
 from governor.values.trees import Manifest
 

@@ -3,7 +3,6 @@
 Judging what a sidecar reports afterwards is ``governor.agent.verification``.
 """
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -11,16 +10,12 @@ import msgspec
 
 from governor.agent.platforms.kubernetes.plans.affected import Change, Changes, live_pods, scope_of
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
-from governor.domain.dapr.reload import parse, reload_obstacle
+from governor.domain.dapr.reload import Uptake, reload_obstacle, uptake
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import WorkloadRef
-from governor.values.trees import Manifest
 
-_HOT_RELOAD: Final = "HotReload"
-_ACTOR_STATE_STORE: Final = "actorstatestore"
-_IN_PLACE: Final = frozenset({"Configuration", "HTTPEndpoint", "Resiliency"})
-_IN_PLACE_SINCE: Final = (1, 18)
-_ACTOR_STATE_STORE_SINCE: Final = (1, 18, 3)
+HOT_RELOAD: Final = "HotReload"
+"""The feature that a sidecar lists if it reloads."""
 _PROVABLE: Final = frozenset({"Component", "Subscription"})
 _NAMED_PODS: Final = 3
 _NAMED_WORKLOADS: Final = 10
@@ -36,28 +31,11 @@ class SidecarFacts(msgspec.Struct, frozen=True):
     healthy: bool = True
 
 
-class Uptake(enum.StrEnum):
-    """How a running sidecar takes a change."""
-
-    LIVE = "live"
-    """It loads the change while it runs."""
-    IN_PLACE = "in-place"
-    """It restarts within its process, on its own."""
-    START = "start"
-    """It does not: only a sidecar that starts later loads it."""
-
-
-def uptake(change: Change, facts: SidecarFacts) -> Uptake:
-    """Return how a sidecar takes the change of a resource. Versions of private builds count as new."""
-    if _HOT_RELOAD not in facts.features:
+def uptake_of(change: Change, facts: SidecarFacts) -> Uptake:
+    """Return how a sidecar takes the change of a resource."""
+    if HOT_RELOAD not in facts.features:
         return Uptake.START
-    kind, version = change.ref.kind, parse(facts.version)
-    if kind in _IN_PLACE:
-        return Uptake.IN_PLACE if version is None or version >= _IN_PLACE_SINCE else Uptake.START
-    if reload_obstacle(kind, facts.version):
-        return Uptake.START
-    is_too_old = version is not None and version < _ACTOR_STATE_STORE_SINCE
-    return Uptake.START if is_too_old and _is_actor_state_store(change) else Uptake.LIVE
+    return uptake(change.ref.kind, facts.version, change.expected.new, change.expected.old)
 
 
 def obstacle(change: Change, seen: Sequence[Change], facts: SidecarFacts | None) -> str:
@@ -70,7 +48,7 @@ def obstacle(change: Change, seen: Sequence[Change], facts: SidecarFacts | None)
         return change.stale_secrets
     if not change.changed:
         return "nothing shows that the running sidecar loaded it"
-    if uptake(change, facts) is Uptake.START:
+    if uptake_of(change, facts) is Uptake.START:
         return _why_not_loaded(change, facts)
     if change.ref.kind not in _PROVABLE:
         return f"a running sidecar does not show which content of a {change.ref.kind} it uses"
@@ -92,7 +70,7 @@ def rolling_rejections(
 def _why_not_loaded(change: Change, facts: SidecarFacts) -> str:
     if text := reload_obstacle(change.ref.kind, facts.version):
         return text
-    if _HOT_RELOAD not in facts.features:
+    if HOT_RELOAD not in facts.features:
         return f"hot reload is off in the sidecar (Dapr {facts.version})"
     return f"Dapr {facts.version} loads a changed actor state store only at startup"
 
@@ -115,24 +93,12 @@ def _binding_obstacle(kind: str, seen: Sequence[Change]) -> str:
     return f"a binding may be counted twice, so the counter cannot distinguish {same_type} changed {kind}"
 
 
-def _is_actor_state_store(change: Change) -> bool:
-    return any(map(_marks_actor_state_store, (change.expected.new, change.expected.old)))
-
-
-def _marks_actor_state_store(manifest: Manifest | None) -> bool:
-    """Return whether a Component is marked as the actor state store; like Dapr, by the field and not by its value."""
-    if manifest is None or manifest["kind"] != "Component" or not str(manifest["spec"]["type"]).startswith("state."):
-        return False
-    fields = manifest["spec"].get("metadata") or ()
-    return any(str(field.get("name")).lower() == _ACTOR_STATE_STORE for field in fields)
-
-
 def _taken_at_once(pod: Pod, changes: Changes, facts: SidecarFacts | None) -> list[ResourceRef]:
     """Return the changed resources that a running sidecar loads at once, or may load because it was not probed."""
     if not pod.instance or (pod.sidecar and pod.sidecar.waiting):
         return []
     changed = (each for each in changes.seen_by(frozenset({scope_of(pod)})) if each.changed)
-    return [each.ref for each in changed if facts is None or uptake(each, facts) is not Uptake.START]
+    return [each.ref for each in changed if facts is None or uptake_of(each, facts) is not Uptake.START]
 
 
 def _rolling_rejection(pods: Mapping[WorkloadRef, Sequence[str]]) -> str:

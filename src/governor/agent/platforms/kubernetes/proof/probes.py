@@ -8,8 +8,9 @@ import msgspec
 
 from governor.agent.platform import Superseded
 from governor.agent.platforms.kubernetes.plans.affected import live_pods
+from governor.agent.platforms.kubernetes.plans.hot_reload import SidecarFacts
 from governor.agent.platforms.kubernetes.proof import sidecar_log
-from governor.agent.platforms.kubernetes.proof.instances import Probed, has_exited, has_failed
+from governor.agent.platforms.kubernetes.proof.instances import Probed, facts, has_exited, has_failed
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import SidecarReader, SidecarReading
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
 from governor.agent.redaction import Redactor
@@ -44,6 +45,8 @@ class Probes:
         self._log_slots = asyncio.Semaphore(LOGS_AT_ONCE)
         self._logged: dict[_Failed, tuple[str, ...]] = {}
         """The errors in the logs of the sidecars that had failed when they were asked last."""
+        self.facts: dict[str, SidecarFacts] = {}
+        """What sidecars reported when they were asked last, by instance."""
 
     async def read(self, pods: Sequence[Pod], superseded: Superseded) -> dict[str, Probed]:
         """Return what the sidecars answer, by pod uid.
@@ -54,7 +57,15 @@ class Probes:
         if readings is None:
             return {}
         now = self._clock.now()
+        self.facts |= {pod.instance: known for pod in pods if (known := facts(readings[pod.uid].status))}
         return {pod.uid: Probed(pod, readings[pod.uid].status, now, readings[pod.uid].reason) for pod in pods}
+
+    async def ask_once(self, pods: Sequence[Pod]) -> Mapping[str, SidecarFacts]:
+        """Return what the sidecars of all running pods have reported, by instance; who was asked is not asked again."""
+        self.facts = {pod.instance: self.facts[pod.instance] for pod in pods if pod.instance in self.facts}
+        unknown = [pod for pod in pods if pod.sidecar and pod.sidecar.ready and pod.instance not in self.facts]
+        await self.read(unknown, lambda: False)
+        return self.facts
 
     async def ask(self, pods: Sequence[Pod], before: Mapping[str, Probed], superseded: Superseded) -> dict[str, Probed]:
         """Return what the sidecars answer, by pod uid, with the errors of those that have failed since ``before``."""

@@ -8,16 +8,17 @@ had, at random. Nothing in a pod's status shows it.
 from collections.abc import Iterable, Set
 
 from governor.agent.platforms.kubernetes.plans.affected import Change
-from governor.agent.platforms.kubernetes.plans.hot_reload import Uptake, uptake
+from governor.agent.platforms.kubernetes.plans.hot_reload import uptake_of
 from governor.agent.platforms.kubernetes.proof.instances import Probed, facts
 from governor.agent.verification.verdicts import Reading
+from governor.domain.dapr.reload import Uptake
 from governor.domain.documents import ResourceRef
 
 
 def may_have_restarted(unproven: Iterable[Change], before: Probed) -> bool:
     """Return whether a sidecar restarts within its process for what it has not proven, or has done so."""
     known = facts(before.status)
-    return known is not None and any(uptake(each, known) is Uptake.IN_PLACE for each in unproven)
+    return known is not None and any(uptake_of(each, known) is Uptake.IN_PLACE for each in unproven)
 
 
 def unexplained_initialisation(

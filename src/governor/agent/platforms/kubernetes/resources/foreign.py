@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from governor.agent.platforms.kubernetes.resources.additions import last_change
-from governor.agent.verification.resources import in_scope, named_stores
+from governor.agent.verification.resources import named_stores
+from governor.domain.dapr.kinds import in_scope
 from governor.kube.objects import Object
 
 _SETTLING: Final = timedelta(seconds=10)

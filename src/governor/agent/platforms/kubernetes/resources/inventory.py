@@ -1,13 +1,23 @@
 """The inventory of the runtime's namespaces: workloads as observed, and all Dapr resources of any manager."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from governor.agent.platforms.kubernetes.plans.affected import live_pods
+from governor.agent.platforms.kubernetes.plans.hot_reload import HOT_RELOAD, SidecarFacts
 from governor.agent.platforms.kubernetes.resources.live_resources import resource_ref
 from governor.agent.platforms.kubernetes.workloads.observer import Observer
-from governor.agent.platforms.kubernetes.workloads.workload import Workload
+from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
 from governor.domain.dapr.kinds import GROUP, kind_of, kinds
-from governor.domain.inventories import FoundResource, FoundWorkload, Inventory, limited, masked_manifest
+from governor.domain.inventories import (
+    NAMED_PODS,
+    FoundResource,
+    FoundWorkload,
+    Inventory,
+    ReloadingSidecars,
+    limited,
+    masked_manifest,
+)
 from governor.kube.applyset.live import find_kinds, managers_of
 from governor.kube.client import Client
 from governor.kube.objects import Object, ref_of
@@ -17,19 +27,31 @@ _PREFLIGHT: Final = "runtime-governor.dev/preflight"
 
 
 class NamespaceInventory:
-    """Reads the inventory of some namespaces; ``owner_label`` names the runtime that owns an object."""
+    """Reads the inventory of some namespaces; ``owner_label`` names the runtime that owns an object.
 
-    def __init__(self, client: Client, namespaces: Sequence[str], observer: Observer, owner_label: str) -> None:
+    ``ask`` returns what the sidecars of pods have reported, by instance.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        observer: Observer,
+        owner_label: str,
+        ask: Callable[[Sequence[Pod]], Awaitable[Mapping[str, SidecarFacts]]],
+    ) -> None:
         self._client = client
         self._namespaces = tuple(namespaces)
         self._observer = observer
         self._owner_label = owner_label
+        self._ask = ask
 
     async def read(self) -> Inventory:
         """Return the inventory, with one list per kind and namespace."""
         await self._observer.synced()
         found = await dapr_objects(self._client, self._namespaces)
-        return inventory_of(self._namespaces, self._observer.workloads(), found, self._owner_label)
+        sidecars = await self._ask([pod for each in self._observer.workloads() for pod in live_pods(each)])
+        return inventory_of(self._namespaces, self._observer.workloads(), found, self._owner_label, sidecars)
 
 
 async def dapr_objects(client: Client, namespaces: Iterable[str]) -> list[Object]:
@@ -43,20 +65,24 @@ async def dapr_objects(client: Client, namespaces: Iterable[str]) -> list[Object
 
 
 def inventory_of(
-    namespaces: Sequence[str], workloads: Iterable[Workload], objects: Iterable[Object], owner_label: str
+    namespaces: Sequence[str],
+    workloads: Iterable[Workload],
+    objects: Iterable[Object],
+    owner_label: str,
+    sidecars: Mapping[str, SidecarFacts],
 ) -> Inventory:
-    """Return the inventory of what was found."""
+    """Return the inventory of what was found; ``sidecars`` is what sidecars have reported, by instance."""
     resources = [_resource(each, owner_label) for each in objects]
     return limited(
         Inventory(
             tuple(namespaces),
-            tuple(sorted(map(_workload, workloads), key=lambda each: each.workload)),
+            tuple(sorted((_workload(each, sidecars) for each in workloads), key=lambda each: each.workload)),
             tuple(sorted(resources, key=lambda each: each.resource)),
         )
     )
 
 
-def _workload(workload: Workload) -> FoundWorkload:
+def _workload(workload: Workload, sidecars: Mapping[str, SidecarFacts]) -> FoundWorkload:
     images = {pod.sidecar.image for pod in workload.pods if pod.sidecar}
     app_ids = {pod.app_id for pod in workload.pods} | {workload.app_id}
     return FoundWorkload(
@@ -64,7 +90,19 @@ def _workload(workload: Workload) -> FoundWorkload:
         tuple(sorted(app_ids - {""})),
         tuple(sorted({image.rpartition(":")[2] for image in images})),
         len(workload.pods),
+        tuple(_reloading(live_pods(workload), sidecars)),
     )
+
+
+def _reloading(pods: Iterable[Pod], sidecars: Mapping[str, SidecarFacts]) -> Iterator[ReloadingSidecars]:
+    """Yield the sidecars that have reported hot reload, by what decides which changes they load."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for pod in pods:
+        known = sidecars.get(pod.instance)
+        if known is not None and HOT_RELOAD in known.features:
+            groups.setdefault((known.version, pod.app_id, pod.configuration), []).append(pod.name)
+    for key, names in sorted(groups.items()):
+        yield ReloadingSidecars(*key, len(names), tuple(sorted(names)[:NAMED_PODS]))
 
 
 def _resource(live: Object, owner_label: str) -> FoundResource:

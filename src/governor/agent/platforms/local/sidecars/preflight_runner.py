@@ -26,8 +26,8 @@ from governor.agent.verification.preflight_plan import (
     judge,
     plan_preflight,
 )
-from governor.agent.verification.resources import in_scope
 from governor.domain.bundles import Delivery
+from governor.domain.dapr.kinds import in_scope
 from governor.domain.documents import Preflight, ResourceRef, resource_ref
 from governor.process.clock import Clock
 from governor.values.trees import Manifest
