@@ -1,5 +1,6 @@
 """The agent of a benchmark: the real program, joined to a real server for one namespace of a cluster."""
 
+import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -18,6 +19,7 @@ from testbed.server import Server
 STATE: Final = "runtime-governor"
 """The namespace of the agent's own state."""
 RUNTIME: Final = "cluster-1"
+_STILL_S: Final = 0.5
 
 
 class Agent(Server):
@@ -62,6 +64,15 @@ class Agent(Server):
         """Return how many requests it has sent to the API server."""
         found = re.findall(r"^rest_client_requests_total\{[^}]*\} (\S+)", await self.metrics(), re.MULTILINE)
         return sum(map(float, found))
+
+    async def settled_requests(self) -> float:
+        """Return how many requests it has sent, once it sends none: it writes Events later, 20 in a second."""
+        sent = await self.api_requests()
+        while True:
+            await asyncio.sleep(_STILL_S)
+            before, sent = sent, await self.api_requests()
+            if sent == before:
+                return sent
 
     @property
     def resident_mib(self) -> float:

@@ -14,7 +14,7 @@ import msgspec
 
 from bench.kubernetes.agent import Agent, profile, register
 from bench.kubernetes.pods import NAMESPACE, Pods
-from bench.kubernetes.replayed import DIRECT, change, component, replayed_cluster
+from bench.kubernetes.replayed import DIRECT, SECOND_S, change, component, replayed_cluster
 from demo.world import World
 from governor.wire.rest import ChangeRequest
 from testbed.waiting import until
@@ -22,8 +22,6 @@ from testbed.waiting import until
 SIDECARS: Final = 20
 KILLED: Final = "is killed"
 STOPPED: Final = "is stopped"
-_SECOND_S: Final = 1.1
-"""Kubernetes stores times in whole seconds: a pod of the second of a write does not prove it."""
 
 
 class Failover(msgspec.Struct, frozen=True):
@@ -52,7 +50,7 @@ async def measure(directory: Path, times: int, log: Callable[[str], None]) -> Fa
             await until(leader.is_leader)
             await standby.start()
             await world.verified((await world.api.change(ChangeRequest((profile(component("first")),)))).revision or 0)
-            await asyncio.sleep(_SECOND_S)
+            await asyncio.sleep(SECOND_S)
             await Pods(plane, replay, SIDECARS).create(SIDECARS)
             await change(world, leader, plane, replay, "second")
             found: dict[str, list[Failover]] = {KILLED: [], STOPPED: []}
