@@ -31,7 +31,7 @@ RESOURCES = {each.kind: each.resource for each in DEFINITIONS}
 CHART = CHARTS / "objects"
 """A chart that renders the objects in its values."""
 DIGESTS = {version: f"sha256:{number:064x}" for number, version in enumerate(("1.0.0", "1.1.0", "2.0.0"))}
-WITHIN_S = 15.0
+WITHIN_S = 60.0
 LOCAL: Object = {"access": {"inCluster": {}}}
 
 

@@ -70,6 +70,8 @@ async def test_a_selector_places_a_module_on_each_cluster_that_has_the_labels(hu
         await hub.gone("ModuleInstance", "dapr.b")
         assert set(await hub.instances()) == {"dapr.a"}
         await hub.shows("Installation", "dapr", lambda each: each["status"].get("ready") == "1/1")
+        await hub.install("dapr", "dapr", clusterSelector={})
+        await hub.shows("ModuleInstance", "dapr.b", state)
 
 
 async def test_two_installations_of_a_module_are_a_conflict_on_both_and_its_end_reinstalls_nothing(hub: HubBed) -> None:

@@ -104,9 +104,12 @@ def manifest_of(spec: ModuleInstanceSpec, namespace: str) -> Object:
     name = instance_name(spec.module, spec.cluster)
     metadata = {"name": name, "namespace": namespace, "labels": _labels(spec), "finalizers": [MODULE_FINALIZER]}
     resource = MODULE_INSTANCE.resource
-    # Server-side apply stores null for a map that becomes empty, which the definition refuses.
-    fields = {key: value for key, value in msgspec.to_builtins(spec).items() if value != {}}
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": fields}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": metadata,
+        "spec": msgspec.to_builtins(spec),
+    }
 
 
 def _labels(spec: ModuleInstanceSpec) -> dict[str, str]:

@@ -29,8 +29,9 @@ LabelledName: TypeAlias = Annotated[str, msgspec.Meta(pattern=_SUBDOMAIN, max_le
 ReleaseName: TypeAlias = Annotated[str, msgspec.Meta(pattern=_SUBDOMAIN, max_length=53)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 DataKey: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[-._a-zA-Z0-9]+$", max_length=253)]
-Values: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"x-kubernetes-map-type": "atomic"})]
-"""Values of a chart. Server-side apply replaces them as a whole: it would store null for a map that becomes empty."""
+ATOMIC: Final = msgspec.Meta(extra_json_schema={"x-kubernetes-map-type": "atomic"})
+"""Of a map that server-side apply replaces as a whole. Otherwise it stores null for one that becomes empty."""
+Values: TypeAlias = Annotated[dict[str, Any], ATOMIC]
 Time: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 

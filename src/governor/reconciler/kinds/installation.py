@@ -9,6 +9,7 @@ import msgspec
 from governor.kube.controller.views import Resource, ResourceMetadata, Status
 from governor.reconciler.kinds.definition import (
     AGE,
+    ATOMIC,
     MAX_ENTRIES,
     Column,
     DataKey,
@@ -96,7 +97,7 @@ class InstallationSpec(Part, frozen=True):
     """Name of the Channel that determines the version."""
     cluster: LabelledName | None = None
     """Name of the Cluster to install the module in. Set either cluster or clusterSelector."""
-    cluster_selector: ClusterSelector | None = None
+    cluster_selector: Annotated[ClusterSelector, ATOMIC] | None = None
     """The Clusters to install the module in, by their labels; {} selects all."""
     namespace: NamespaceName = ""
     """Namespace of the module's objects; by default that of the Module."""
@@ -117,7 +118,7 @@ class InstallationSpec(Part, frozen=True):
     service_account_name: ObjectName = ""
     """Service account, in the module's namespace of the cluster, whose permissions limit what the chart may contain. If
     empty, the permissions of the reconciler apply: a user who may create Installations can then do all that it can."""
-    drift: DriftPolicy | None = None
+    drift: Annotated[DriftPolicy, ATOMIC] | None = None
     """Replaces the drift policy of the Module."""
     deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
     """What happens to the module's objects when the Installation is deleted or no longer selects the cluster."""

@@ -9,6 +9,7 @@ from governor.domain.conditions import Actor
 from governor.kube.controller.views import Resource, Status
 from governor.reconciler.kinds.definition import (
     AGE,
+    ATOMIC,
     GROUP,
     MAX_ENTRIES,
     Column,
@@ -75,7 +76,7 @@ class ModuleInstanceSpec(Part, frozen=True):
     """Modules that must be ready on this cluster first."""
     service_account_name: ObjectName = ""
     """Service account whose permissions limit what the chart may contain; empty for those of the reconciler."""
-    drift: DriftPolicy = DriftPolicy()
+    drift: Annotated[DriftPolicy, ATOMIC] = DriftPolicy()
     """What happens when another client changes the module's objects."""
     custom_resources: CustomResources = CustomResources.BLOCK
     """What happens to custom resources of others when the module is removed."""

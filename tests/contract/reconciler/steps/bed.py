@@ -4,6 +4,7 @@ import base64
 import datetime
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,13 @@ from tests.contract.reconciler.bed import CHART, LOCAL, WITHIN_S, HubBed, condit
 
 
 class ShiftedClock(SystemClock):
-    """The system's clock, whose timestamps a test shifts into the future."""
+    """The system's clock, whose timestamps are in the future."""
 
-    def __init__(self) -> None:
-        self.shift_s = 0.0
+    def __init__(self, shift_s: float) -> None:
+        self._shift = datetime.timedelta(seconds=shift_s)
 
     def now(self) -> datetime.datetime:
-        return super().now() + datetime.timedelta(seconds=self.shift_s)
+        return super().now() + self._shift
 
 
 class ModuleBed(HubBed):
@@ -49,8 +50,9 @@ class ModuleBed(HubBed):
     ) -> None:
         super().__init__(plane, client, transport, namespace, directory / "chart-cache", renderer)
         self.space = f"{namespace}-apps"
-        self.clock = ShiftedClock()
         self._directory = directory
+        self._shift_s = 0.0
+        self._running = AsyncExitStack()
 
     @property
     def group(self) -> str:
@@ -65,6 +67,20 @@ class ModuleBed(HubBed):
     async def create_namespace(self, name: str) -> None:
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         await self.client.create(NAMESPACES, manifest, manager="tests")
+
+    async def start(self) -> None:
+        """Start a reconciler."""
+        await self._running.enter_async_context(self.reconciling(clock=ShiftedClock(self._shift_s)))
+
+    async def stop(self) -> None:
+        """Stop the reconciler."""
+        await self._running.aclose()
+
+    async def advance(self, seconds: float) -> None:
+        """Start another reconciler so much later. A clock that jumps would only lose the Lease."""
+        await self.stop()
+        self._shift_s += seconds
+        await self.start()
 
     def write_chart(self, name: str, *, crds: str = "", **templates: str) -> Path:
         """Write a chart with these templates, by their names without extension, and return its directory."""

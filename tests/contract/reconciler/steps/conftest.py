@@ -7,7 +7,7 @@ import pytest
 
 from governor.kube.client import Client, Transport
 from governor.process.flowcontrol.backoff import Backoff
-from governor.reconciler.controllers import cluster_states, clusters, module_instances
+from governor.reconciler.controllers import cluster_states, clusters, installations, module_instances
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.reconciler.bed import CountingRenderer
 from tests.contract.reconciler.steps.bed import ModuleBed
@@ -27,6 +27,7 @@ async def idle(
     for controller in (clusters, cluster_states):
         monkeypatch.setattr(controller, "INTERVAL_S", 0.01)
     monkeypatch.setattr(clusters, "RECHECK_S", 0.2)
+    monkeypatch.setattr(installations, "LASTING_S", 0.01)
     monkeypatch.setattr(module_instances, "RECHECK_S", 0.2)
     monkeypatch.setattr(module_instances, "BACKOFF", Backoff(initial_s=0.1, max_s=0.5))
     bed = ModuleBed(control_plane, client, transport, namespace, tmp_path, renderer)
@@ -37,5 +38,8 @@ async def idle(
 @pytest.fixture
 async def bed(idle: ModuleBed) -> AsyncIterator[ModuleBed]:
     """A hub with a running reconciler."""
-    async with idle.reconciling(clock=idle.clock):
+    await idle.start()
+    try:
         yield idle
+    finally:
+        await idle.stop()

@@ -53,9 +53,6 @@ async def test_a_field_that_another_manager_changes_back_each_time_is_left_to_it
     await bed.has_event("orders", "Warning", "Contested")
     await bed.edit("a", "user", m="2")
     await bed.has_data("a", {"n": "mine", "m": "1"})
-    bed.clock.shift_s = 3601.0
-    await bed.edit("a", "user", m="3")
-    await bed.has_data("a", {"n": "1", "m": "1"})
 
 
 async def test_replicas_belong_to_an_autoscaler_as_soon_as_there_is_one(bed: ModuleBed) -> None:

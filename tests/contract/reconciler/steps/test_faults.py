@@ -122,7 +122,7 @@ async def test_a_namespace_that_does_not_go_away_holds_back_a_module_and_is_repo
     found = await bed.becomes("orders", "Terminating")
     assert (state(found), found["status"].get("actor")) == ("Processing", None)
     assert "is being terminated" in found["status"]["message"]
-    bed.clock.shift_s = 61.0
+    await bed.advance(61.0)
     found = await bed.becomes("orders", "Warning")
     assert found["status"]["message"].startswith("not deleted within 60 s: ")
     await bed.finalize_namespace(bed.space)
@@ -222,7 +222,7 @@ async def test_lost_answers_of_the_api_server_delay_a_module_and_duplicate_nothi
     faults.drop_response(
         times=6, which=lambda each: each.method in {"POST", "PUT", "PATCH"} and idle.space in each.path
     )
-    async with idle.reconciling(faults.access, clock=idle.clock):
+    async with idle.reconciling(faults.access):
         await idle.install("orders", "orders")
         found = await idle.becomes("orders", "Ready")
     assert "operation" not in found["status"]["lastApplied"], "an install"
@@ -246,7 +246,7 @@ async def test_a_remote_cluster_whose_api_server_restarts_gets_a_module_and_keep
 ) -> None:
     plane = await start_control_plane()
     names = [f"o{number}" for number in range(40)]
-    async with Transport() as transport, idle.reconciling(clock=idle.clock):
+    async with Transport() as transport, idle.reconciling():
         remote = Client(transport, admin_of(plane))
         await idle.add_cluster("eu", plane)
         await idle.add("orders", namespace="default", values=listed(*(config_map(each) for each in names)))

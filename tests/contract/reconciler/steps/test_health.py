@@ -10,7 +10,7 @@ async def test_a_module_is_ready_when_its_objects_are_and_overdue_after_its_time
     await bed.install("orders", "orders")
     found = await bed.is_applied("orders")
     assert (state(found), condition(found, "Healthy")["status"]) == ("Processing", "False")
-    bed.clock.shift_s = 61.0
+    await bed.advance(61.0)
     found = await bed.becomes("orders", "Error")
     assert found["status"]["message"].startswith("not ready within 60 s: 1 of 1 not ready: Deployment.apps")
     assert found["status"]["actor"] == "operator"
@@ -18,11 +18,11 @@ async def test_a_module_is_ready_when_its_objects_are_and_overdue_after_its_time
     found = await bed.becomes("orders", "Ready")
     assert found["status"]["lastApplied"]["version"] == "1.0.0"
 
-    bed.clock.shift_s = 1000.0
+    await bed.advance(1000.0)
     await bed.write_status_of_deployment("web", available=0)
     found = await bed.becomes("orders", "Processing")
     assert condition(found, "Healthy")["status"] == "False"
-    bed.clock.shift_s = 1061.0
+    await bed.advance(61.0)
     await bed.becomes("orders", "Error")
 
 

@@ -1,5 +1,6 @@
 """Modules installed, changed and upgraded through Installations and Channels."""
 
+from governor.reconciler.release.objects import SETTINGS, owner_of
 from testbed.kube.api_faults import ApiRequest
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, NAMESPACES, config_map
 from tests.contract.kube.bed import FaultyApi
@@ -112,7 +113,9 @@ async def test_modules_that_are_installed_at_once_share_the_namespace_that_one_o
         assert {each for each, _ in await bed.reasons(name)} <= {"Normal"}, await bed.reasons(name)
     for name in names[:-1]:
         await bed.delete("Installation", name)
-    bed.clock.shift_s = 60.0  # a namespace with contents of others is watched for 30 s
+    for name in names[:-1]:
+        await bed.shows("ModuleInstance", f"{name}.local", lambda each: each["metadata"].get("deletionTimestamp"))
+    await bed.advance(60.0)  # a namespace with contents of others is watched for 30 s
     for name in names[:-1]:
         await bed.gone("ModuleInstance", f"{name}.local")
     found = await bed.find(NAMESPACES, space)
@@ -121,6 +124,22 @@ async def test_modules_that_are_installed_at_once_share_the_namespace_that_one_o
     await bed.delete("Installation", names[-1])
     await bed.finalize_namespace(space)
     await bed.gone("ModuleInstance", f"{names[-1]}.local")
+
+
+async def test_a_namespace_of_a_module_whose_inventory_the_watch_does_not_show_yet_is_not_taken_over(
+    bed: ModuleBed,
+) -> None:
+    label = {SETTINGS.owner_label: owner_of("first", bed.namespace).id}
+    await bed.client.patch(NAMESPACES, bed.space, "", {"metadata": {"labels": label}}, manager="tests")
+    await bed.write_inventory("first", "null", labelled=False)
+    await bed.add("second", values=listed(config_map("a")))
+    await bed.deploy("second")
+    found = await bed.find(NAMESPACES, bed.space) or {}
+    assert found["metadata"]["labels"].items() >= label.items()
+    await bed.client.delete(CONFIG_MAPS, "module-first", bed.namespace)
+    await bed.deploy("second", values=listed(config_map("b")))
+    found = await bed.find(NAMESPACES, bed.space) or {}
+    assert found["metadata"]["labels"][SETTINGS.owner_label] == owner_of("second", bed.namespace).id
 
 
 async def test_generated_values_and_release_facts_stay_the_same_when_a_module_is_repaired(bed: ModuleBed) -> None:

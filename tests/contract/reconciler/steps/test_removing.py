@@ -126,7 +126,7 @@ async def test_a_removal_that_takes_too_long_is_reported(bed: ModuleBed) -> None
     await bed.client.patch(CONFIG_MAPS, "a", bed.space, HELD, manager="user")
     await bed.delete("Installation", "orders")
     await bed.becomes("orders", "Removing")
-    bed.clock.shift_s = 301.0
+    await bed.advance(301.0)
     found = await bed.shows(
         "ModuleInstance", "orders.local", lambda each: condition(each, "Finalized").get("status") == "False"
     )
