@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TextIO, TypeVar
 
 import click
 
+from governor.process.exit_codes import NEGATIVE, SUCCESS
 from governor.process.options import options, output_option
 from governor.process.settings import prefix
 from governor.reconciler.settings import NAMESPACE, PROGRAM, Settings
@@ -71,7 +72,7 @@ def install(hub: Hub, create_namespace: bool) -> None:
 
 @click.group("module")
 def module() -> None:
-    """Show the modules of clusters, and render their charts."""
+    """Show the modules of clusters, render their charts, and compare both."""
 
 
 @module.command("list")
@@ -96,6 +97,25 @@ def describe_module(hub: Hub, name: str, cluster: str, output: Format) -> None:
     from governor.reconciler import queries  # noqa: PLC0415
 
     click.echo(queries.describe_module(hub, name, cluster, output))
+
+
+@module.command("diff")
+@click.argument("name")
+@click.option("--cluster", default="local", show_default=True, metavar="NAME", help="The cluster of the module.")
+@hub_options
+@output_option
+def diff_module(hub: Hub, name: str, cluster: str, output: Format) -> int:
+    """Show how a module in its cluster differs from what its chart renders now; nothing is written.
+
+    Exits with 0 if nothing differs, with 1 if something does, and with a higher code on an error. Fields that other
+    clients may set, and values that the chart has generated before, do not differ. Values of Secrets are masked.
+    """
+    from governor.reconciler import queries  # noqa: PLC0415
+
+    text, is_different = queries.diff_module(hub, name, cluster, output)
+    if text:
+        click.echo(text)
+    return NEGATIVE if is_different else SUCCESS
 
 
 @module.command("render")

@@ -36,6 +36,9 @@ class Preview(msgspec.Struct, frozen=True):
     lookup: Lookup | None = None
     access: Access = Access()
     """Access to the server of the chart."""
+    is_upgrade: bool = False
+    recording: Secret | None = None
+    """What the chart has generated before."""
 
 
 def from_documents(texts: Mapping[str, str], name: str, cluster: str, capabilities: Capabilities) -> Preview:
@@ -96,6 +99,8 @@ async def render(preview: Preview) -> Rendered:
             values=preview.values,
             capabilities=preview.capabilities,
             lookup=preview.lookup,
+            is_upgrade=preview.is_upgrade,
+            recording=preview.recording,
         )
         async with installed_renderer(size=1) as renderer:
             return await renderer.render(request)

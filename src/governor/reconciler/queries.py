@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,9 +16,11 @@ from governor.process.clock import SystemClock
 from governor.reconciler import previews
 from governor.reconciler.commands import Hub
 from governor.reconciler.descriptions import cluster_text, module_text, modules_table
+from governor.reconciler.differences import ObjectDifference, difference_text, find_differences
 from governor.reconciler.kinds.cluster import CLUSTER, Cluster
 from governor.reconciler.kinds.module import MODULE, Module, module_object_name
 from governor.reconciler.kinds.module_instance import CLUSTER_LABEL, MODULE_INSTANCE, ModuleInstance, instance_name
+from governor.reconciler.release.objects import Place
 from governor.reconciler.render.request import Capabilities
 from governor.reconciler.setup import installation
 from governor.reconciler.targets import Targets
@@ -65,18 +67,25 @@ def describe_cluster(hub: Hub, name: str, output: Format) -> str:
     return cluster_text(_read(found, Cluster), _now())
 
 
+def diff_module(hub: Hub, name: str, cluster: str, output: Format) -> tuple[str, bool]:
+    """Return how a module in its cluster differs from what is rendered now, and whether anything does."""
+
+    async def compare() -> tuple[ObjectDifference, ...]:
+        async with _on_cluster(hub, name, cluster) as found:
+            place = Place(found.target, hub.namespace, "", "", SystemClock())
+            return await find_differences(found.hub, place, found.instance, found.module)
+
+    differences = asyncio.run(compare())
+    text = difference_text(differences) if output == "table" else machine_text(differences, output)
+    return text, bool(differences)
+
+
 def render_module(hub: Hub, name: str, cluster: str) -> tuple[str, list[str]]:
     """Return what a module on a cluster consists of as YAML without secrets, and the names of unknown hooks."""
 
     async def render() -> tuple[str, list[str]]:
-        async with _connected(hub) as (client, targets):
-            found = await client.get(MODULE_INSTANCE.resource, instance_name(name, cluster), hub.namespace)
-            instance = _read(found, ModuleInstance)
-            of_version = module_object_name(instance.spec.module, instance.spec.version)
-            module = _read(await client.get(MODULE.resource, of_version, hub.namespace), Module)
-            of = _read(await client.get(CLUSTER.resource, cluster, hub.namespace), Cluster)
-            target = await targets.client(of, "")
-            return await _rendered(await previews.from_hub(client, target, instance, module))
+        async with _on_cluster(hub, name, cluster) as found:
+            return await _rendered(await previews.from_hub(found.hub, found.target, found.instance, found.module))
 
     return asyncio.run(render())
 
@@ -92,6 +101,26 @@ def render_files(
 async def _rendered(preview: previews.Preview) -> tuple[str, list[str]]:
     rendered = await previews.render(preview)
     return previews.text_of(rendered, preview), [str(each) for each in rendered.unknown_hooks]
+
+
+class _OnCluster(NamedTuple):
+    """A module on a cluster: its objects in the hub, and the clients of both clusters."""
+
+    hub: Client
+    target: Client
+    instance: ModuleInstance
+    module: Module
+
+
+@asynccontextmanager
+async def _on_cluster(hub: Hub, name: str, cluster: str) -> AsyncIterator[_OnCluster]:
+    async with _connected(hub) as (client, targets):
+        found = await client.get(MODULE_INSTANCE.resource, instance_name(name, cluster), hub.namespace)
+        instance = _read(found, ModuleInstance)
+        of_version = module_object_name(instance.spec.module, instance.spec.version)
+        module = _read(await client.get(MODULE.resource, of_version, hub.namespace), Module)
+        of = _read(await client.get(CLUSTER.resource, cluster, hub.namespace), Cluster)
+        yield _OnCluster(client, await targets.client(of, ""), instance, module)
 
 
 @asynccontextmanager

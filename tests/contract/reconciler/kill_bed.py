@@ -76,8 +76,9 @@ class KillBed(ModuleBed):
         await self.program.kill()
 
     async def restart(self) -> None:
-        """Start the program again; the Lease of the killed one would otherwise last for 15 s."""
-        await self.client.delete(LEASES, NAME, self.namespace)
+        """Start the program again; the Lease of the killed one, if it got one, would otherwise last for 15 s."""
+        if await self.find(LEASES, NAME, self.namespace):
+            await self.client.delete(LEASES, NAME, self.namespace)
         await self.program.start()
 
     async def owned(self) -> dict[str, dict[str, str]]:

@@ -46,8 +46,8 @@ def reference_text(applied: Applied) -> str:
 
 async def ensure_key(hub: Client, namespace: str, manager: str) -> Secret:
     """Return the key of the hub; create it if there is none."""
-    if found := await _find(hub, namespace):
-        return _read(found)
+    if found := await find_key(hub, namespace):
+        return found
     key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
     metadata = {"name": KEY_SECRET, "namespace": namespace}
     manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {_KEY: key}}
@@ -59,9 +59,10 @@ async def ensure_key(hub: Client, namespace: str, manager: str) -> Secret:
     return _read(await hub.get(SECRETS, KEY_SECRET, namespace))
 
 
-async def _find(hub: Client, namespace: str) -> Object | None:
+async def find_key(hub: Client, namespace: str) -> Secret | None:
+    """Return the key of the hub, or None if there is none yet."""
     try:
-        return await hub.get(SECRETS, KEY_SECRET, namespace)
+        return _read(await hub.get(SECRETS, KEY_SECRET, namespace))
     except GovernorError as error:
         if error.kind is not Kind.NOT_FOUND:
             raise

@@ -1,7 +1,7 @@
 """Renderings and messages without secrets. Pure."""
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from governor import yamltext
@@ -43,13 +43,19 @@ def manifests_text(rendered: Rendered, layers: Iterable[Layer]) -> str:
     return "".join(_document_text(each, texts) for each in (*rendered.crds, *rendered.objects, *rendered.hooks))
 
 
-def _document_text(document: Document, texts: tuple[str, ...]) -> str:
+def tree_without_texts(tree: Tree, texts: Collection[str]) -> Tree:
+    """Return a tree in which the texts are masked."""
+
     def mask(_: object, leaf: Tree) -> Tree:
         if isinstance(leaf, str):
             return without_texts(leaf, texts)
         return MASK if str(leaf) in texts else leaf
 
-    shown = map_leaves(masked(comparable(document.object)), mask)
+    return map_leaves(tree, mask)
+
+
+def _document_text(document: Document, texts: tuple[str, ...]) -> str:
+    shown = tree_without_texts(masked(comparable(document.object)), texts)
     return f"---\n# Source: {document.source}\n{_hook_text(document)}{yamltext.dump(shown)}"
 
 

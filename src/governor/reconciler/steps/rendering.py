@@ -8,7 +8,7 @@ import msgspec
 from governor.domain.conditions import Actor
 from governor.errors import GovernorError
 from governor.reconciler.charts.access import read_access
-from governor.reconciler.kinds.module_instance import Operation
+from governor.reconciler.kinds.module_instance import ModuleInstanceStatus, Operation
 from governor.reconciler.release.objects import MANAGER, objects_client
 from governor.reconciler.release.record import Records
 from governor.reconciler.release.reference import is_same
@@ -87,15 +87,19 @@ def is_upgrade(work: Work) -> bool:
 
 
 def operation_of(work: Work) -> Operation:
+    """Return what a change is, or was if it is applied."""
+    return operation(work.status, work.instance.spec.chart_digest, work.values_digest, has_objects=bool(work.entries))
+
+
+def operation(status: ModuleInstanceStatus, digest: str, values_digest: str, *, has_objects: bool) -> Operation:
     """Return what a change is: an install until one has succeeded, then an upgrade, or a rollback to an earlier one."""
-    status, digest = work.status, work.instance.spec.chart_digest
     for known in (status.attempt, status.last_applied if status.attempt is None else None):
-        if known is not None and is_same(known, digest, work.values_digest):
+        if known is not None and is_same(known, digest, values_digest):
             return known.operation
     if status.last_applied is None:
         # Objects without a history: this hub was restored, or the cluster had another one.
-        was_installed = bool(work.entries) and status.attempt is None
+        was_installed = has_objects and status.attempt is None
         return Operation.UPGRADE if was_installed else Operation.INSTALL
     applied = (status.last_applied, *status.history)
-    was_applied = any(is_same(each, digest, work.values_digest) for each in applied)
+    was_applied = any(is_same(each, digest, values_digest) for each in applied)
     return Operation.ROLLBACK if was_applied else Operation.UPGRADE
