@@ -1,8 +1,9 @@
 """A real kubelet behind the runtime proxy: everything works as directly, and plugins change what containers get."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,88 @@ async def test_kubelet_and_all_it_does_with_pods(
                 assert await proxy.metric('governor_proxy_connections{mode="copied"}') > 0
 
     assert seen == EXPECTED
+    assert await last_transition(cluster) == before
+
+
+class PodLoad:
+    """Pods that are created and deleted all the time, beside others that stay."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = f"--namespace={namespace}"
+        self._names = (cluster, namespace)
+        self._stopped = asyncio.Event()
+        self.rounds = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Create and delete pods within the context; every one of them must become ready and must go."""
+        task = asyncio.create_task(self._work())
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            await task
+
+    async def next_round(self) -> None:
+        """Wait until pods that were created from now on have been ready and are gone."""
+        target = self.rounds + 2
+
+        async def is_done() -> bool:
+            return self.rounds >= target
+
+        await until(is_done, within_s=300)
+
+    async def _work(self) -> None:
+        while not self._stopped.is_set():
+            names = [f"load-{self.rounds}-{number}" for number in range(3)]
+            pods = [f"pod/{name}" for name in names]
+            await apply(*self._names, *map(sleeper, names))
+            wait = (self._namespace, "--timeout=120s")
+            await self._cluster.kubectl("wait", "--for=condition=Ready", *wait, *pods)
+            await self._cluster.kubectl("delete", *wait, *pods)
+            self.rounds += 1
+
+
+@pytest.mark.parametrize(
+    ("route", "rounds"),
+    [
+        ("proxied", 1),
+        pytest.param("proxied", 5, marks=pytest.mark.soak),
+        pytest.param("direct", 5, marks=pytest.mark.soak),
+    ],
+)
+async def test_no_pod_is_lost_when_the_proxy_or_the_runtime_is_killed_stopped_or_upgraded(
+    route: str, rounds: int, cluster: Cluster, cluster_namespace: str, short_directory: Path
+) -> None:
+    script, load = NodeScript(cluster, cluster_namespace), PodLoad(cluster, cluster_namespace)
+    steady = ["steady-0", "steady-1"]
+    before = await last_transition(cluster)
+    await apply(cluster, cluster_namespace, *map(sleeper, steady))
+    for name in steady:
+        await cluster.kubectl(
+            "wait", "--for=condition=Ready", f"pod/{name}", f"--namespace={cluster_namespace}", "--timeout=120s"
+        )
+    containers = [await container_id_of(cluster, cluster_namespace, name) for name in steady]
+    async with AsyncExitStack() as stack:
+        proxy = await stack.enter_async_context(proxied(cluster, short_directory)) if route == "proxied" else None
+        async with load.running():
+            await load.next_round()
+            for _ in range(rounds):
+                if proxy is not None:
+                    await proxy.kill()
+                    await proxy.start()
+                    await load.next_round()
+                    await proxy.stop()
+                    await proxy.start()
+                    await load.next_round()
+                    await proxy.upgrade()
+                    await load.next_round()
+                await cluster.restart("containerd")
+                await load.next_round()
+
+    assert await script.restarts(*steady) == {"steady-0/main": 0, "steady-1/main": 0}
+    assert [await container_id_of(cluster, cluster_namespace, name) for name in steady] == containers
     assert await last_transition(cluster) == before
 
 
