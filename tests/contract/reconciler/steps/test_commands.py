@@ -19,7 +19,10 @@ MAIN = """
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: main}
-data: {number: {{ .Values.number | quote }}, login: "user:{{ .Values.password }}", installed: {{ .Release.IsInstall | quote }}}
+data:
+  number: {{ .Values.number | quote }}
+  login: "user:{{ .Values.password }}"
+  installed: {{ .Release.IsInstall | quote }}
 ---
 apiVersion: v1
 kind: Secret
