@@ -9,16 +9,26 @@ import pytest
 from governor import yamltext
 from governor.domain.documents import API_VERSION
 from testbed.cluster.cluster import Cluster
-from testbed.cluster.dapr import Dapr
+from testbed.cluster.dapr import Dapr, helm
 from testbed.cluster.releases import PORT, ServerRelease, agent_release
-from testbed.cluster.workloads import Manifest, OrderApp, RedisInCluster, manifest, wait_rollout
+from testbed.cluster.workloads import (
+    Manifest,
+    OrderApp,
+    RedisInCluster,
+    apply,
+    manifest,
+    state_store,
+    wait_rollout,
+)
 from testbed.proxies.tunnels import TunnelProxy
 from testbed.waiting import until
 from toolchain.errors import TestbedError
-from toolchain.oci import Archive
+from toolchain.oci import LOCAL, Archive
+from toolchain.repository import REPOSITORY
 
 RUNTIME = "cluster-1"
 RELEASE = agent_release(RUNTIME)
+OBSERVER = "observer"
 
 
 @pytest.fixture
@@ -119,24 +129,27 @@ async def test_an_agent_joins_from_its_chart_and_verifies_a_change_with_its_own_
 
     _, profile = (yamltext.dump(each) for each in documents(cluster_namespace, redis, RESILIENCY, UNUSED))
     (server.home / "profile.yaml").write_text(profile)
-    await lose_leader_and_server_during_a_restart(server, orders)
-
-    # Its identity is in Secrets of its own: neither the join token nor the pod is needed any more.
+    # Its identity is in Secrets of its own: neither the join token nor a pod is needed any more.
     await server.kubectl("delete", "secret", f"{RELEASE}-join")
-    await server.kubectl("delete", "pod", f"--selector=app.kubernetes.io/instance={RELEASE}")
+    await lose_agents_and_server_during_a_restart(server, orders)
+
+    leader = await leader_of(server)
+    await server.kubectl("delete", "pod", leader)
+    await until(lambda: has_other_leader(server, leader), within_s=120.0)
     await wait_rollout(cluster, server.namespace, RELEASE)
     await until(lambda: is_connected(server), within_s=120.0)
 
 
-async def lose_leader_and_server_during_a_restart(server: ServerRelease, orders: OrderApp) -> None:
-    """Change the profile, whose restart another replica finishes, while server and kubelet are away."""
+async def lose_agents_and_server_during_a_restart(server: ServerRelease, orders: OrderApp) -> None:
+    """Change the profile, whose restart new pods of the agent finish, while server and kubelet are away."""
     cluster, where = server.cluster, f"--namespace={orders.namespace}"
     assert await generations(orders) == 1
     await server.governor("apply", "-f", "profile.yaml", "--no-wait")
     await until(lambda: has_generations(orders, 2))
     leader = await leader_of(server)
     await server.kubectl("scale", "statefulset/governor-server", "--replicas=0")
-    await server.kubectl("delete", "pod", leader, "--grace-period=0", "--force")
+    everyone = f"--selector=app.kubernetes.io/instance={RELEASE}"
+    await server.kubectl("delete", "pod", everyone, "--grace-period=0", "--force")
     await cluster.restart_kubelet()
     await orders.wait_ready()
     pods = containers(await orders.pods())
@@ -167,6 +180,10 @@ async def leader_of(server: ServerRelease) -> str:
     """Return the pod of the agent that holds the Lease."""
     holder = await server.kubectl("get", "lease", RELEASE, "--output=jsonpath={.spec.holderIdentity}")
     return holder.rpartition("_")[0]
+
+
+async def has_other_leader(server: ServerRelease, pod: str) -> bool:
+    return await leader_of(server) not in ("", pod)
 
 
 def containers(pods: list[Manifest]) -> dict[str, int]:
@@ -206,3 +223,26 @@ async def is_connected(server: ServerRelease) -> bool:
     view = json.loads(await server.governor("get", "runtimes", RUNTIME, "--output=json"))
     conditions = {each["type"]: each["status"] for each in view["conditions"]}
     return (conditions["Connected"], conditions["Verified"]) == ("True", "True")
+
+
+async def test_an_observer_from_its_chart_proves_what_kubectl_applied_and_needs_no_server(
+    dapr: Dapr, cluster_namespace: str, governor_image: Archive
+) -> None:
+    cluster = dapr.cluster
+    await cluster.import_image(governor_image.file)
+    redis = await RedisInCluster(cluster, cluster_namespace, "store").start()
+    await apply(cluster, cluster_namespace, state_store(redis))
+    await OrderApp(cluster, cluster_namespace, "orders").start()
+    values = (f"image.repository={LOCAL}/governor", f"namespaces={{{cluster_namespace}}}", "observe.enabled=true")
+    release = (OBSERVER, str(REPOSITORY / "charts" / "governor-agent"), f"--namespace={cluster_namespace}")
+    await helm(cluster, "install", *release, *(f"--set={each}" for each in values), "--wait", "--timeout=120s")
+    selected = (f"--namespace={cluster_namespace}", f"--selector=app.kubernetes.io/instance={OBSERVER}", "--tail=-1")
+
+    async def is_proven() -> bool:
+        log = await cluster.kubectl("logs", *selected)
+        [*_, last] = [each for each in log.splitlines() if "/statestore" in each] or [""]
+        return "orders" in last and "verified" in last.split()
+
+    await until(is_proven, within_s=120.0)
+    assert "patch" not in await cluster.kubectl("get", "roles", f"--namespace={cluster_namespace}", "--output=yaml")
+    await helm(cluster, "uninstall", OBSERVER, f"--namespace={cluster_namespace}")
