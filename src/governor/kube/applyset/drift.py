@@ -19,7 +19,7 @@ from governor.kube.applyset.entries import Entry, LiveObjects, is_unchanged, see
 from governor.kube.applyset.live import get, is_terminating, other_managers, try_get
 from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.order import gather_bounded
-from governor.kube.applyset.results import SUCCEEDED, ObjectResult, Seen
+from governor.kube.applyset.results import RETRYABLE, SUCCEEDED, ObjectResult, Seen
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.client import Client
 from governor.kube.errors import NO_API
@@ -68,6 +68,8 @@ class ObjectDrift(msgspec.Struct, frozen=True, omit_defaults=True):
     deleted: bool = False
     fields: tuple[FieldDrift, ...] = ()
     error: str = ""
+    is_transient: bool = False
+    """Whether the error usually ends without an action."""
     repairs: int = 0
     """Number of earlier re-creations after a deletion."""
     exhausted: bool = False
@@ -202,7 +204,7 @@ class DriftCheck:
         """Return the drift; the new state of a changed object that is as desired; or None if it did not change."""
         ref, resource = task.desired.ref, task.desired.resource
         if isinstance(observed, GovernorError):
-            return ObjectDrift(ref, error=str(observed))
+            return _incomparable(ref, observed)
         if _is_gone(observed, entry):
             return self._history.deletion_drift(ref)
         if observed is not None and is_unchanged(entry.seen, seen_in(observed, resource, task.ignored)):
@@ -215,8 +217,12 @@ class DriftCheck:
                 return ObjectDrift(ref, error=rejected.error)
             found = await self._writer.compare(task, live)
         except GovernorError as error:
-            return ObjectDrift(ref, error=str(error))
+            return _incomparable(ref, error)
         return self._history.field_drift(ref, live, found) if found else seen_in(live, resource, task.ignored)
+
+
+def _incomparable(ref: ObjectRef, error: GovernorError) -> ObjectDrift:
+    return ObjectDrift(ref, error=str(error), is_transient=error.kind in RETRYABLE)
 
 
 def _is_gone(live: Object | None, entry: Entry) -> bool:

@@ -23,7 +23,8 @@ _IMMUTABLE: Final = re.compile(
 """The messages differ by kind; the API has no reason of its own for this."""
 _UNPROCESSABLE: Final = 422
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
-_RETRYABLE: Final = frozenset({Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.UNAUTHENTICATED})
+RETRYABLE: Final = frozenset({Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.UNAUTHENTICATED})
+"""Errors after which the same request may succeed."""
 
 
 class Outcome(enum.StrEnum):
@@ -175,14 +176,14 @@ def apply_failure(ref: ObjectRef, error: GovernorError) -> ObjectResult:
     if isinstance(error, ApiError) and any(cause.reason == _NAMESPACE_TERMINATING for cause in error.causes):
         return ObjectResult(ref, Outcome.TERMINATING, error=error.message, code=error.code)
     # An apply creates: if the server does not find something, that is the namespace, the kind or a role.
-    retryable = error.kind in _RETRYABLE | {Kind.NOT_FOUND} and not _is_schema_error(error)
+    retryable = error.kind in RETRYABLE | {Kind.NOT_FOUND} and not _is_schema_error(error)
     outcome = Outcome.FAILED if retryable else Outcome.REFUSED
     return ObjectResult(ref, outcome, error=str(error), code=error.code)
 
 
 def prune_failure(ref: ObjectRef, error: GovernorError) -> PruneResult:
     """Return the result of a prune that raised an error."""
-    retryable = error.kind in _RETRYABLE or error.kind is Kind.CONFLICT
+    retryable = error.kind in RETRYABLE or error.kind is Kind.CONFLICT
     outcome = PruneOutcome.FAILED if retryable else PruneOutcome.REFUSED
     return PruneResult(ref, outcome, str(error), code=error.code)
 

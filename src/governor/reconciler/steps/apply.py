@@ -16,7 +16,7 @@ from governor.kube.controller.conditions import format_time
 from governor.kube.objects import Object, ObjectRef, ref_of
 from governor.reconciler.hooks.plan import hooks_for
 from governor.reconciler.kinds.module_instance import Attempt
-from governor.reconciler.kinds.state import DEPLOYED, Problem
+from governor.reconciler.kinds.state import DEPLOYED, HEALTHY, Problem
 from governor.reconciler.release.home import ensure_home
 from governor.reconciler.release.objects import module_objects
 from governor.reconciler.release.reference import is_same
@@ -146,6 +146,8 @@ def _judged(work: Work, report: ConvergeReport) -> Work | Halt:
         is_pending = all(each.outcome in _PENDING for each in left)
         return _terminating(work, "Removing", text) if is_pending else failing(work, "NotRemoved", text, Actor.USER)
     if drifted := [each for each in report.drift.objects if each.remains]:
+        if any(each.is_transient for each in drifted):
+            return failing(work, "NotCompared", text, Actor.NOBODY, HEALTHY)
         is_contested = any(each.exhausted or any(field.exhausted for field in each.fields) for each in drifted)
         return unhealthy(work, "Contested" if is_contested else "Drifted", text, Actor.USER)
     if work.status.attempt is None:

@@ -1,6 +1,6 @@
 """Custom resources of the kinds that a module defines, and that others have made."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -14,12 +14,14 @@ from governor.reconciler.core_kinds import CUSTOM_RESOURCE_DEFINITIONS
 from governor.reconciler.release.objects import SETTINGS
 
 
-class ForeignResource(msgspec.Struct, frozen=True):
-    """A custom resource that the module has not applied itself."""
+class CustomResource(msgspec.Struct, frozen=True):
+    """A custom resource of a kind that the module defines."""
 
     resource: ApiResource
     ref: ObjectRef
     uid: str
+    owners: frozenset[str]
+    """Uids of its owner references."""
     is_terminating: bool
 
 
@@ -29,13 +31,13 @@ def definitions_in(entries: Entries) -> list[ObjectRef]:
     return sorted(ref for ref in entries if (ref.group, ref.kind) == (definition.group, definition.kind))
 
 
-async def foreign_resources(client: Client, entries: Entries, module: str) -> list[ForeignResource]:
+async def foreign_resources(client: Client, entries: Entries, hooks: Entries) -> list[CustomResource]:
     """Return the custom resources that others have made of the kinds that a module defines."""
-    found: list[ForeignResource] = []
+    found: list[CustomResource] = []
     for ref in definitions_in(entries):
         if (kind := await _kind_of(client, ref)) is not None:
-            found += [_foreign(kind, each) for each in await _list(client, kind) if not _is_own(each, module)]
-    return sorted(found, key=lambda each: each.ref)
+            found += [_resource(kind, each) for each in await _list(client, kind)]
+    return without_own(found, {each.uid for each in (*entries.values(), *hooks.values())})
 
 
 async def kept_definitions(client: Client, entries: Entries) -> frozenset[ObjectRef]:
@@ -59,26 +61,33 @@ async def _list(client: Client, kind: ApiResource) -> list[Object]:
     return [each async for each in client.list(kind, metadata_only=True)]
 
 
-def _is_own(found: Object, module: str) -> bool:
-    owner = (found["metadata"].get("labels") or {}).get(SETTINGS.owner_label, "")
-    return str(owner).partition(".")[0] == module
+def without_own(resources: Iterable[CustomResource], own: Collection[str]) -> list[CustomResource]:
+    """Return the resources that are neither of the module, by their uids, nor owned by one that is. Pure.
+
+    The owner label does not decide: any user who may write a resource can set it.
+    """
+    left = {each.uid: each for each in resources if each.uid not in own}
+    owned = set(own)
+    while dependents := {each.uid for each in left.values() if each.owners and each.owners <= owned}:
+        owned |= dependents
+        left = {uid: each for uid, each in left.items() if uid not in dependents}
+    return sorted(left.values(), key=lambda each: each.ref)
 
 
-def _foreign(kind: ApiResource, found: Object) -> ForeignResource:
+def _resource(kind: ApiResource, found: Object) -> CustomResource:
     metadata = found["metadata"]
     ref = ref_of({**found, "apiVersion": kind.api_version, "kind": kind.kind})
-    return ForeignResource(kind, ref, metadata["uid"], "deletionTimestamp" in metadata)
+    owners = frozenset(each["uid"] for each in metadata.get("ownerReferences", ()))
+    return CustomResource(kind, ref, metadata["uid"], owners, "deletionTimestamp" in metadata)
 
 
-async def delete_resources(client: Client, resources: Sequence[ForeignResource]) -> None:
+async def delete_resources(client: Client, resources: Sequence[CustomResource]) -> None:
     """Request the deletion of custom resources, while the operator that finalizes them is there."""
-    for each in _due(resources):
+    for each in resources:
+        if each.is_terminating:
+            continue
         try:
             await client.delete(each.resource, each.ref.name, each.ref.namespace, uid=each.uid)
         except GovernorError as error:
             if error.kind is not Kind.NOT_FOUND:
                 raise
-
-
-def _due(resources: Iterable[ForeignResource]) -> list[ForeignResource]:
-    return [each for each in resources if not each.is_terminating]

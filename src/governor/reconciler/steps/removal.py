@@ -133,7 +133,8 @@ async def check_custom_resources(work: Work) -> Work | Halt:
     if spec.custom_resources is CustomResources.ORPHAN or not definitions_in(work.entries):
         return work
     client = objects_client(work.on.place, spec)
-    found = await foreign_resources(client, work.entries, spec.module)
+    hooks = await hook_objects(work.on.place, work.instance).inventory()
+    found = await foreign_resources(client, work.entries, hooks)
     if not found:
         return work
     named = listed([str(each.ref) for each in found])

@@ -2,6 +2,7 @@
 
 from governor.kube.objects import ApiResource
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, config_map, deployment
+from tests.contract.kube.bed import FaultyApi
 from tests.contract.reconciler.bed import condition, state
 from tests.contract.reconciler.steps.bed import ModuleBed, listed
 
@@ -85,3 +86,17 @@ async def test_replicas_belong_to_an_autoscaler_as_soon_as_there_is_one(bed: Mod
 
     await bed.until(is_repaired)
     await bed.has_replicas("web", 4)
+
+
+async def test_a_comparison_that_fails_is_repeated_and_alarms_no_user(idle: ModuleBed, faults: FaultyApi) -> None:
+    await idle.add("orders", values=listed(config_map("a", n="1")))
+    async with idle.reconciling(faults.access):
+        await idle.deploy("orders")
+        is_faulty = True
+        faults.answer(500, times=10_000, which=lambda each: is_faulty and "dryRun" in each.query)
+        await idle.edit("a", n="2")
+        await idle.becomes("orders", "NotCompared")
+        is_faulty = False
+        await idle.has_data("a", {"n": "1"})
+        await idle.becomes("orders", "Ready")
+        assert {each for each, _ in await idle.reasons("orders")} == {"Normal"}

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from governor.kube.objects import Object
+from governor.reconciler.release.objects import SETTINGS, owner_of
 from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
     DEFINITIONS,
@@ -142,14 +143,21 @@ class Defined:
     def __init__(self, bed: ModuleBed) -> None:
         self.definition = definition("Thing", bed.group)
         self.kind = kind_of(self.definition)
-        self.own, self.foreign = (custom("Thing", bed.group, name) for name in ("own", "foreign"))
-        self.foreign["metadata"]["namespace"] = bed.space
+        self.own, self.foreign, self.child = (custom("Thing", bed.group, name) for name in ("own", "foreign", "child"))
+        # A label that only the module should set proves nothing.
+        labels = {SETTINGS.owner_label: owner_of("things", bed.namespace).id}
+        self.foreign["metadata"] |= {"namespace": bed.space, "labels": labels}
 
     async def deploy(self, bed: ModuleBed, policy: str) -> None:
         values = listed(self.definition, self.own, config_map("operator"))
         await bed.add("things", customResources=policy, values=values)
         await bed.deploy("things")
         await bed.client.create(self.kind, self.foreign, manager="user")
+        owner = await bed.find(self.kind, "own") or {}
+        reference = {"apiVersion": self.kind.api_version, "kind": "Thing", "name": "own"}
+        reference["uid"] = owner["metadata"]["uid"]
+        self.child["metadata"] |= {"namespace": bed.space, "ownerReferences": [reference]}
+        await bed.client.create(self.kind, self.child, manager="operator")
 
 
 async def test_custom_resources_of_others_stop_a_removal_before_anything_is_removed(bed: ModuleBed) -> None:
@@ -159,7 +167,7 @@ async def test_custom_resources_of_others_stop_a_removal_before_anything_is_remo
     found = await bed.becomes("things", "CustomResourcesExist")
     assert (state(found), found["status"]["actor"]) == ("Warning", "user")
     assert "foreign exist of kinds that the module defines: delete them" in found["status"]["message"]
-    assert "own" not in found["status"]["message"].partition("foreign")[0].rpartition("/")[2]
+    assert "child" not in found["status"]["message"]
     assert await bed.data("operator") == {}
     assert await bed.find(things.kind, "own") is not None
     await bed.client.delete(things.kind, "foreign", bed.space)
