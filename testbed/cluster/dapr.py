@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -51,6 +52,23 @@ def images(version: str) -> list[Path]:
     return [sidecar(version), *(static(f"{LOCAL}/{name}:{version}", built / name).file for name in SERVICES)]
 
 
+def chart_of(version: str) -> Path:
+    """Return the directory of a version's own chart, built now if missing."""
+    return cache.provide(services(version)).parent / "chart"
+
+
+def values_of(version: str) -> dict[str, Any]:
+    """Return the values of the chart for the images of this machine, as a tree."""
+    tree: dict[str, Any] = {}
+    for path, value in {**_VALUES, "global.tag": version}.items():
+        *parents, name = path.split(".")
+        inner = tree
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = yaml.safe_load(value) if value != version else value
+    return tree
+
+
 class Dapr:
     """Dapr's control plane in a cluster, installed or not."""
 
@@ -88,7 +106,7 @@ class Dapr:
 
     async def _install(self, version: str, *, is_first: bool) -> None:
         await asyncio.gather(*map(self.cluster.import_image, images(version)))
-        directory = cache.provide(services(version)).parent / "chart"
+        directory = chart_of(version)
         # helm does not upgrade a chart's CRDs.
         files = (f"--filename={directory / 'crds'}", "--filename=-")
         await self.cluster.kubectl(
@@ -138,7 +156,7 @@ async def helm(cluster: Cluster, *arguments: str) -> str:
 
 _LABELS = {"app": "dapr-scheduler-server"}
 # The injector of 1.16 starts only if this StatefulSet exists, even if the scheduler is disabled.
-_NO_SCHEDULER = {
+NO_SCHEDULER = {
     "apiVersion": "apps/v1",
     "kind": "StatefulSet",
     "metadata": {"name": "dapr-scheduler-server", "namespace": NAMESPACE},
@@ -150,7 +168,7 @@ _NO_SCHEDULER = {
     },
 }
 _NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-_PREREQUISITES = {"apiVersion": "v1", "kind": "List", "items": [_NAMESPACE, _NO_SCHEDULER]}
+_PREREQUISITES = {"apiVersion": "v1", "kind": "List", "items": [_NAMESPACE, NO_SCHEDULER]}
 _SAMPLE = {
     "apiVersion": "v1",
     "kind": "Pod",

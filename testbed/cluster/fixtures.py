@@ -2,7 +2,8 @@
 
 Tests keep to namespaces of their own. All that use the machine's one cluster run in one process one after another,
 and before all others, for they take the longest: first those that need the machine for a cluster of their own, then
-the older versions of Dapr, so that it is upgraded rarely and never put back, last who ends the cluster.
+those that install Dapr themselves and remove it, then the older versions of Dapr, so that it is upgraded rarely and
+never put back, last who ends the cluster.
 """
 
 import asyncio
@@ -98,6 +99,13 @@ async def cluster(request: pytest.FixtureRequest, shared_cluster: SharedCluster)
 
 
 @pytest.fixture
+async def bare_cluster(cluster: Cluster) -> Cluster:
+    """The cluster before Dapr is installed in it; the test removes what it installs cluster-wide."""
+    assert not await Dapr(cluster).version(), "Dapr is installed: this test must run first"
+    return cluster
+
+
+@pytest.fixture
 async def dapr(request: pytest.FixtureRequest, cluster: Cluster) -> Dapr:
     """Dapr in the cluster, of the newest version or the one that the test is parametrized with."""
     installed = Dapr(cluster)
@@ -141,6 +149,8 @@ def _turn(item: pytest.Item) -> tuple[int, str]:
     used = _fixtures(item)
     if "shared_cluster" not in used:
         return 3, ""
+    if "bare_cluster" in used:
+        return 1, ""
     if "cluster" in used:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         return 1, parameters.get("dapr", VERSION)
