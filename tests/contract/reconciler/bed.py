@@ -159,11 +159,17 @@ class HubBed:
 
     async def gone(self, kind: str, name: str) -> None:
         """Wait until an object does not exist."""
+        last: Object = {}
 
         async def absent() -> bool:
-            return not await self.get(kind, name)
+            nonlocal last
+            last = await self.get(kind, name)
+            return not last
 
-        await until(absent, within_s=WITHIN_S, every_s=0.02)
+        try:
+            await until(absent, within_s=WITHIN_S, every_s=0.02)
+        except TimeoutError as error:
+            raise AssertionError(f"{kind} {name} still exists: {last}") from error
 
 
 def runs(registry: Registry, controller: str) -> float:

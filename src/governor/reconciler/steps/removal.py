@@ -130,7 +130,8 @@ async def read_inventory(work: Work) -> Work | Halt:
 async def check_custom_resources(work: Work) -> Work | Halt:
     """Halt if others have made resources of the kinds that this module defines, unless the policy says otherwise."""
     spec = work.instance.spec
-    if spec.custom_resources is CustomResources.ORPHAN or not definitions_in(work.entries):
+    has_begun = len(work.entries) < work.status.objects  # too late; kept resources have left the inventory, too
+    if has_begun or spec.custom_resources is CustomResources.ORPHAN or not definitions_in(work.entries):
         return work
     client = objects_client(work.on.place, spec)
     hooks = await hook_objects(work.on.place, work.instance).inventory()

@@ -102,8 +102,9 @@ async def test_resources_of_a_kind_that_its_owner_has_deleted_are_reported_until
     await bed.add("parts", values=listed(custom("Part", bed.group, "main"), config_map("a", n="1")))
     await bed.deploy("parts")
     await bed.client.delete(DEFINITIONS, crd["metadata"]["name"])
-    found = await bed.becomes("parts", "NotApplied")
-    assert f"the cluster does not serve Part in {bed.group}/v1" in found["status"]["message"]
+    message = f"the cluster does not serve Part in {bed.group}/v1"
+    found = await bed.shows("ModuleInstance", "parts.local", lambda each: message in each["status"]["message"])
+    assert found["status"]["reason"] == "NotApplied"
     assert found["status"]["actor"] == "operator"
     await bed.client.create(DEFINITIONS, crd, manager="user")
     await bed.becomes("parts", "Ready")
