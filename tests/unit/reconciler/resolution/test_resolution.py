@@ -11,7 +11,7 @@ from governor.reconciler.kinds.installation import Installation
 from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceSpec
 from governor.reconciler.kinds.state import Problem
 from governor.reconciler.resolution.catalogue import Catalogue
-from governor.reconciler.resolution.resolution import Resolution, resolve
+from governor.reconciler.resolution.resolution import Resolution, dependency_levels, resolve
 from tests.unit.reconciler.bed import CREATED, catalogue, channel, cluster, installation, instance, module, unreadable
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -194,3 +194,14 @@ def test_no_cycle_of_dependencies_is_ever_applied(hub: tuple[Catalogue, set[str]
         free = [name for name in left if not (set(fresh[name].depends_on) & (fresh.keys() - set(order)))]
         assert free, f"none of {left} can be applied first"
         order += free
+
+
+def test_modules_are_written_after_those_that_they_depend_on() -> None:
+    spec = spec_of()
+    found = {
+        name: msgspec.structs.replace(spec, module=name, depends_on=tuple(others))
+        for name, others in {"a": "bc", "b": "c", "c": "", "d": "", "e": "d"}.items()
+    }
+    assert dependency_levels(found.values()) == [frozenset("cd"), frozenset("be")]
+    cycle = [msgspec.structs.replace(spec, module=name, depends_on=tuple(other)) for name, other in ("ab", "ba")]
+    assert dependency_levels(cycle) == dependency_levels([spec]) == []
