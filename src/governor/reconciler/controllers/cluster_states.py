@@ -35,7 +35,7 @@ NAME: Final = "cluster-states"
 INTERVAL_S: Final = 1.0
 """The shortest time between two runs for one Cluster: while many modules change, only their newest state is written."""
 _PROBING_S: Final = 0.1
-"""Interval at which the result of a probe is looked for."""
+"""Interval at which the result of a probe is read."""
 _ALARMING: Final = frozenset({State.WARNING, State.ERROR, State.UNKNOWN})
 
 

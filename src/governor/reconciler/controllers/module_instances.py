@@ -187,7 +187,7 @@ def module_instances_controller(work: ModuleWork, targets: TargetWatches) -> Con
 
 
 def outcome_of(result: Work | Halt) -> Outcome:
-    """Return when a ModuleInstance is looked at again."""
+    """Return when a ModuleInstance is reconciled again."""
     match result:
         case Halted(problem=problem, retry=Retry.BACKOFF):
             return Failed(GovernorError(Kind.PRECONDITION, problem.reason, problem.message))

@@ -1,4 +1,4 @@
-"""The record of a module in the cluster itself: what its chart has generated, and its rendered delete hooks.
+"""The record of a module in the cluster itself: what its chart has generated and rendered, and its delete hooks.
 
 With it a module is rendered again with the same generated values, and removed without its chart. It contains secrets,
 and is therefore a Secret, beside the inventory. It is replaced only at the resourceVersion that was read.
@@ -31,6 +31,8 @@ class _Stored(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     format: int
     recording: str = ""
     hooks: tuple[Hook, ...] = ()
+    reference: str = ""
+    objects: tuple[str, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -40,6 +42,11 @@ class Record(msgspec.Struct, frozen=True):
     """What the chart has generated; for the next rendering."""
     hooks: tuple[Hook, ...] = ()
     """The hooks of the deletion, rendered with what was applied last."""
+    reference: str = ""
+    """The reference that ``objects`` were rendered for."""
+    objects: tuple[str, ...] = ()
+    """All objects that were rendered for it so far, if the chart asks the cluster for objects: a chart may render less
+    when it finds what it has created itself."""
 
     def __repr__(self) -> str:
         return f"Record({len(self.hooks)} hooks)"
@@ -118,7 +125,8 @@ def _identity(found: Object) -> tuple[str, str]:
 
 def encode(record: Record) -> bytes:
     """Return a record as compressed JSON; INVALID if it does not fit into a Secret."""
-    stored = _Stored(FORMAT, record.recording.reveal() if record.recording else "", record.hooks)
+    recording = record.recording.reveal() if record.recording else ""
+    stored = _Stored(FORMAT, recording, record.hooks, record.reference, record.objects)
     packed = zlib.compress(msgspec.json.encode(stored))
     if len(packed) > MAX_BYTES:
         message = f"generated values and delete hooks take {len(packed)} bytes, and a Secret holds {MAX_BYTES}"
@@ -136,4 +144,5 @@ def decode(packed: bytes) -> Record:
     if stored.format > FORMAT:
         message = f"the record of the module has format {stored.format}: use the version that wrote it"
         raise GovernorError(Kind.UNIMPLEMENTED, "release-format", message)
-    return Record(Secret(stored.recording) if stored.recording else None, stored.hooks)
+    recording = Secret(stored.recording) if stored.recording else None
+    return Record(recording, stored.hooks, stored.reference, stored.objects)

@@ -19,10 +19,10 @@ from governor.reconciler.kinds.module_instance import Attempt
 from governor.reconciler.kinds.state import DEPLOYED, HEALTHY, Problem
 from governor.reconciler.release.home import ensure_home
 from governor.reconciler.release.objects import module_objects
-from governor.reconciler.release.reference import is_same
+from governor.reconciler.release.reference import is_same, reference_text
 from governor.reconciler.render.request import Rendered
 from governor.reconciler.steps.comparison import REMOVAL_REFUSED, content_digest, scaled, unchanged
-from governor.reconciler.steps.manifests import is_listed, manifests_of
+from governor.reconciler.steps.manifests import is_listed, manifests_of, name_of
 from governor.reconciler.steps.namespaces import (
     NAMESPACE,
     find_namespace,
@@ -37,7 +37,7 @@ from governor.reconciler.steps.step import (
     Retry,
     Work,
     failing,
-    is_older,
+    is_overdue,
     readiness_of,
     unhealthy,
     waiting,
@@ -116,10 +116,18 @@ async def _converge_once(work: Work, rendered: Rendered, drift: DriftMode, *, pr
         drift=drift,
         repairs=work.repairs,
         allow_empty=True,
-        kept={namespace_ref(spec.namespace)} if spec.service_account_name else (),
+        kept=_kept(work),
         prune=prune,
         unchanged=unchanged(spec, work.entries, work.on.watch),
     )
+
+
+def _kept(work: Work) -> set[ObjectRef]:
+    """Return what a change does not remove: what it has rendered itself before, and a service account's namespace."""
+    spec, record, attempt = work.instance.spec, work.record.record, work.status.attempt
+    is_same_change = attempt is not None and record.reference == reference_text(attempt)
+    own = {ref for ref in work.entries if is_same_change and name_of(ref, spec.namespace) in record.objects}
+    return own | ({namespace_ref(spec.namespace)} if spec.service_account_name else set())
 
 
 def _recorded(work: Work, report: ConvergeReport) -> Work:
@@ -158,10 +166,9 @@ def _judged(work: Work, report: ConvergeReport) -> Work | Halt:
 
 def _terminating(work: Work, reason: str, text: str) -> Halt:
     """Return the halt for deletions in progress; one that takes longer than a module to become ready is stuck."""
-    attempt, timeout_s = work.status.attempt, readiness_of(work).timeout_seconds
-    if attempt is None or not is_older(attempt.time, timeout_s, work.on.place.clock.now()):
+    if not is_overdue(work, DEPLOYED):
         return waiting(work, reason, text)
-    message = f"not deleted within {timeout_s} s: {text}"
+    message = f"not deleted within {readiness_of(work).timeout_seconds} s: {text}"
     return Halted(Problem(reason, message, Actor.USER), DEPLOYED, Retry.RECHECK, work)
 
 

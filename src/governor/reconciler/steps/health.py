@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from governor.domain.conditions import Actor
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client
-from governor.kube.controller.conditions import FALSE
 from governor.kube.errors import NO_API
 from governor.kube.objects import ObjectRef
 from governor.kube.readiness import Readiness, Rule, Rules, State, compute_readiness, summarise
@@ -13,7 +12,7 @@ from governor.kube.readiness.state import progressing, unknown
 from governor.reconciler.kinds.module import ReadinessRule
 from governor.reconciler.kinds.state import HEALTHY
 from governor.reconciler.release.objects import objects_client
-from governor.reconciler.steps.step import Halt, Work, failed, is_older, readiness_of, unhealthy
+from governor.reconciler.steps.step import Halt, Work, failed, is_overdue, readiness_of, unhealthy
 from governor.reconciler.watch import ClusterWatch
 
 
@@ -25,7 +24,7 @@ async def check_health(work: Work) -> Work | Halt:
         return failed(work, "NotObserved", error, HEALTHY)
     if summary.state is State.READY:
         return work
-    if _is_overdue(work):
+    if is_overdue(work, HEALTHY):
         message = f"not ready within {readiness_of(work).timeout_seconds} s: {summary.message}"
         return unhealthy(work, summary.reason, message, Actor.OPERATOR)
     actor = Actor.OPERATOR if summary.state is State.FAILED else Actor.NOBODY
@@ -67,11 +66,3 @@ async def _read(client: Client, ref: ObjectRef, rules: Rules | None) -> Readines
         if error.kind is not Kind.NOT_FOUND and error.code != NO_API:
             raise
         return unknown("NotFound", "it, or its kind, was deleted after it was applied")
-
-
-def _is_overdue(work: Work) -> bool:
-    """Return whether the module has been unhealthy for too long since a change, or since it was healthy."""
-    conditions = work.status.conditions
-    healthy = next((each for each in conditions if each.type == HEALTHY and each.status == FALSE), None)
-    timeout_s = readiness_of(work).timeout_seconds
-    return healthy is not None and is_older(healthy.last_transition_time, timeout_s, work.on.place.clock.now())

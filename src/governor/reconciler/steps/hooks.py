@@ -11,9 +11,9 @@ from governor.kube.controller.conditions import format_time
 from governor.reconciler.hooks.run import HookContext, HookFailed, HookResult, HooksWaiting, run_hooks
 from governor.reconciler.kinds.module_instance import Applied, HookRecord
 from governor.reconciler.release.objects import hook_objects, objects_client
-from governor.reconciler.release.record import Record
 from governor.reconciler.release.reference import reference_text
 from governor.reconciler.render.request import Hook
+from governor.reconciler.steps.manifests import rendered_names
 from governor.reconciler.steps.rendering import records_of
 from governor.reconciler.steps.step import Halt, Work, failed, failing, readiness_of, waiting
 
@@ -26,8 +26,13 @@ async def write_record(work: Work) -> Work | Halt:
     if work.is_settled or work.rendered is None:
         return work
     hooks = tuple(each for each in work.rendered.hooks if DELETE_EVENTS & set(each.events))
-    stored = await records_of(work).write(work.record, Record(work.rendered.recording, hooks))
-    return msgspec.structs.replace(work, record=stored)
+    record = msgspec.structs.replace(work.record.record, recording=work.rendered.recording, hooks=hooks)
+    if work.status.attempt is not None and work.rendered.lookups:
+        reference = reference_text(work.status.attempt)
+        before = record.objects if record.reference == reference else ()
+        names = {*before, *rendered_names(work.rendered, work.instance.spec.namespace)}
+        record = msgspec.structs.replace(record, reference=reference, objects=tuple(sorted(names)))
+    return msgspec.structs.replace(work, record=await records_of(work).write(work.record, record))
 
 
 async def run_before(work: Work) -> Work | Halt:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from governor.kube.applyset.live import find_kinds
 from governor.kube.applyset.manifests import Located, defined_kinds, kinds_to_discover
 from governor.kube.client import Client
-from governor.kube.objects import ApiResource, Object, ObjectRef, group_of
+from governor.kube.objects import ApiResource, Object, ObjectRef, group_of, ref_of
 from governor.reconciler.render.request import Rendered
 
 
@@ -34,3 +34,14 @@ def is_listed(manifests: Iterable[Object], ref: ObjectRef) -> bool:
         (group_of(each["apiVersion"]), each["kind"], each["metadata"].get("name")) == (ref.group, ref.kind, ref.name)
         for each in manifests
     )
+
+
+def rendered_names(rendered: Rendered, namespace: str) -> set[str]:
+    """Return the names of all rendered objects, comparable with ``name_of``."""
+    refs = [ref_of(each.object) for each in (*rendered.crds, *rendered.objects)]
+    return {name_of(each, namespace) for each in refs}
+
+
+def name_of(ref: ObjectRef, namespace: str) -> str:
+    """Return kind, namespace and name; a chart may leave out the namespace, or set one for cluster-scoped objects."""
+    return f"{ref.kind}.{ref.group} {ref.namespace or namespace}/{ref.name}"

@@ -54,7 +54,7 @@ from governor.values.printing import listed
 
 MAX_NAMED: Final = 10
 HELD_S: Final = 30.0
-"""How long a namespace with objects of others is looked at again: some of them are only being deleted."""
+"""How long a removal waits for a namespace with objects of others: some of them are only being deleted."""
 
 
 async def remove(work: Work) -> Work | Halt:

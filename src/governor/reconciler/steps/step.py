@@ -12,6 +12,7 @@ from governor.errors import GovernorError, Kind
 from governor.kube.applyset import Entries, Repair, UnrecordedError
 from governor.kube.applyset.inventory import CLAIM_LOST
 from governor.kube.client import Client
+from governor.kube.controller.conditions import FALSE
 from governor.kube.reflector import Entry
 from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.kinds.cluster import Cluster
@@ -27,7 +28,7 @@ from governor.values.secret import Secret
 TRANSIENT: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE, Kind.CONFLICT, Kind.EXHAUSTED})
 """Errors that usually end without an action."""
 RECHECK_S: Final = 30.0
-"""After this time waiting work is looked at again, even if no watch has reported anything."""
+"""After this time waiting work is run again, even if no watch has reported anything."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ def readiness_of(work: Work) -> Readiness:
 
 
 class Retry(enum.Enum):
-    """When halted work is looked at again."""
+    """When halted work is run again."""
 
     ON_CHANGE = "on change"
     """A watch reports the action of a user."""
@@ -165,6 +166,14 @@ def unhealthy(work: Work, reason: str, message: str, actor: Actor) -> Halted:
 def is_older(time: str, seconds: float, now: datetime.datetime) -> bool:
     """Return whether a stored time is more than so many seconds ago."""
     return (now - datetime.datetime.fromisoformat(time)).total_seconds() > seconds
+
+
+def is_overdue(work: Work, condition_type: str) -> bool:
+    """Return whether a condition has not held for longer than the module may take to become ready."""
+    conditions = work.status.conditions
+    unmet = next((each for each in conditions if each.type == condition_type and each.status == FALSE), None)
+    timeout_s = readiness_of(work).timeout_seconds
+    return unmet is not None and is_older(unmet.last_transition_time, timeout_s, work.on.place.clock.now())
 
 
 async def run(steps: Sequence[Step], work: Work, reason: str) -> Work | Halt:

@@ -1,7 +1,9 @@
 """What protects the objects of a module: nothing is removed without a changed reference."""
 
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, SECRETS, config_map
+from tests.contract.reconciler.bed import CHART
 from tests.contract.reconciler.steps.bed import ModuleBed, listed
+from tests.contract.reconciler.steps.test_faults import POLICY_BINDINGS, refuse
 from tests.contract.reconciler.test_inputs import put_secret
 
 CONDITIONAL = """
@@ -37,6 +39,31 @@ async def test_objects_that_are_no_longer_rendered_for_the_same_chart_and_values
     assert await bed.data("optional") == {}
     await bed.deploy("orders", values={"names": ["a"], "n": "3"})
     assert await bed.data("optional") is None
+
+
+ONCE = """
+{{- if not (lookup "v1" "ConfigMap" .Release.Namespace "once") }}
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: once}
+{{- end }}
+"""
+
+
+async def test_a_chart_that_finds_its_own_objects_when_a_change_is_repeated_loses_none_of_them(bed: ModuleBed) -> None:
+    """The first attempt creates an object and is refused another; the second one finds the object and skips it."""
+    chart = bed.write_chart("once", once=ONCE, objects=(CHART / "templates" / "objects.yaml").read_text())
+    await refuse(bed, "late")
+    await bed.add("orders", chart=chart, values=listed(config_map("late")))
+    await bed.install("orders", "orders")
+    await bed.becomes("orders", "NotApplied")
+    await bed.has_data("once", {})
+    await bed.client.delete(POLICY_BINDINGS, bed.namespace)
+    await bed.has_data("late", {})
+    await bed.shows("ModuleInstance", "orders.local", lambda each: each["status"].get("lastApplied"))
+    assert await bed.data("once") == {}
+    await bed.install("orders", "orders", values={"more": 1})
+    await bed.has_data("once", None)
 
 
 async def test_values_that_render_nothing_and_missing_values_remove_nothing(bed: ModuleBed) -> None:
