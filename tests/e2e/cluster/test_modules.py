@@ -93,6 +93,7 @@ async def watched(cluster: Cluster, *arguments: str) -> AsyncIterator[list[str]]
         await task
 
 
+@pytest.mark.soak  # half a minute
 async def test_dapr_is_installed_upgraded_with_subscriptions_in_use_and_removed(
     user: ModuleUser, bare_cluster: Cluster
 ) -> None:
@@ -111,7 +112,7 @@ async def test_dapr_is_installed_upgraded_with_subscriptions_in_use_and_removed(
     async with watched(bare_cluster, *definition) as lines:
         await user.install("dapr", VERSION)
         found = json.loads(await user.kubectl("get", V1ALPHA1, "--output=json"))
-    assert found["spec"] == SUBSCRIPTION["spec"]
+    assert found["spec"].items() >= SUBSCRIPTION["spec"].items()
     assert lines
     assert all(json.loads(line)["service"]["namespace"] == NAMESPACE for line in lines), "the placeholder was applied"
     assert await bare_cluster.kubectl(

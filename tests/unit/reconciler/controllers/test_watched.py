@@ -4,7 +4,7 @@ import msgspec
 
 from governor.process.clock import VirtualClock
 from governor.reconciler.controllers.clusters import is_current, manifest_of
-from governor.reconciler.controllers.watched import Pace, SourceMetadata, is_edited
+from governor.reconciler.controllers.watched import Delay, Pace, SourceMetadata, is_edited
 from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceSpec
 from governor.reconciler.resolution.resolution import Resolution
 from tests.unit.reconciler.bed import CREATED, NAMESPACE, catalogue, digest, instance
@@ -25,6 +25,19 @@ async def test_the_first_change_is_worked_on_at_once_and_more_of_them_together()
     assert pace.wait_s("a") == 1.0
     pace.forget("a")
     assert pace.wait_s("a") == 0.0
+
+
+async def test_what_lasts_is_acted_on_after_its_delay_and_what_ends_before_begins_again() -> None:
+    clock = VirtualClock()
+    delay = Delay(clock, 1.0)
+    assert delay.wait_s("a") == 1.0
+    await clock.advance(0.25)
+    assert delay.wait_s("a") == 0.75
+    assert delay.wait_s("b") == 1.0, "keys do not wait for each other"
+    delay.forget("a")
+    assert delay.wait_s("a") == 1.0
+    await clock.advance(2.0)
+    assert delay.wait_s("a") == delay.wait_s("b") == 0.0
 
 
 def test_each_write_of_a_source_counts() -> None:
