@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class KillBed(ModuleBed):
         file.write_text(yaml.safe_dump(kubeconfig))
         self.program = Reconciler(directory / "reconciler", file, provide(["renderer"])["renderer"], namespace)
         self.foreign: list[Object] = []
+        self._deaths = 0
 
     async def prepare(self) -> None:
         """Create the namespace with objects of others: one with nothing of ours, one labelled by another hub."""
@@ -55,25 +57,31 @@ class KillBed(ModuleBed):
             self.foreign.append(await self.client.create(CONFIG_MAPS, manifest, manager="others"))
 
     def kill_before(self, which: Matches, after: int = 0) -> None:
-        """Kill the program at a request, which the API server does not receive; some matching ones pass before."""
-        passed = 0
+        """Kill the program at a request, which the API server does not receive; some matching ones pass before.
+
+        Nor does it receive what the program has sent at the same time.
+        """
+        passed, is_killed, death = 0, False, self._deaths
 
         def is_last(request: ApiRequest) -> bool:
-            nonlocal passed
-            if not which(request):
+            nonlocal passed, is_killed
+            if self._deaths != death:
                 return False
-            passed += 1
-            if passed <= after:
-                return False
-            os.kill(self.program.pid, signal.SIGKILL)
-            return True
+            if not is_killed and which(request):
+                passed += 1
+                if passed > after:
+                    os.kill(self.program.pid, signal.SIGKILL)
+                    is_killed = True
+            return is_killed
 
-        self._faults.answer(503, which=is_last)
+        self._faults.answer(503, times=sys.maxsize, which=is_last)
 
     async def died(self) -> None:
         """Wait until the program is killed."""
         assert await self.program.ended() == -signal.SIGKILL
         await self.program.kill()
+        self._faults.cut()
+        self._deaths += 1
 
     async def restart(self) -> None:
         """Start the program again; the Lease of the killed one, if it got one, would otherwise last for 15 s."""
