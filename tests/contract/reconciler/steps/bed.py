@@ -4,7 +4,7 @@ import base64
 import datetime
 import json
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,20 @@ from governor.reconciler.release.objects import SETTINGS, owner_of
 from governor.reconciler.render.request import Renderer
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
-from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS, config_map
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS, config_map, error_of
 from tests.contract.kube.controller.bed import events_of
 from tests.contract.reconciler.bed import CHART, LOCAL, WITHIN_S, HubBed, condition
+
+POLICIES = ApiResource(
+    "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False
+)
+POLICY_BINDINGS = ApiResource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    namespaced=False,
+)
 
 
 class ShiftedClock(SystemClock):
@@ -209,6 +220,38 @@ class ModuleBed(HubBed):
         found = await self.find(NAMESPACES, name)
         body = json.dumps({**(found or {}), "spec": {"finalizers": []}}).encode()
         await self.client.send(Request("PUT", f"{NAMESPACES.path('', name)}/finalize", body=body))
+
+    async def refuse(self, name: str) -> None:
+        """Let the API server refuse ConfigMaps of this name in the modules' namespace."""
+        rule = {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["configmaps"],
+        }
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": self.space}}
+        policy = {
+            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
+            "validations": [{"expression": f"object.metadata.name != '{name}'", "message": "not on my cluster"}],
+        }
+        metadata = {"name": self.namespace}
+        manifest = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": metadata, "spec": policy}
+        await self.client.create(POLICIES, manifest, manager="user")
+        spec = {"policyName": self.namespace, "validationActions": ["Deny"]}
+        binding = {"apiVersion": POLICIES.api_version, "kind": POLICY_BINDINGS.kind, "metadata": metadata, "spec": spec}
+        await self.client.create(POLICY_BINDINGS, binding, manager="user")
+
+        async def is_active() -> bool:
+            probe = self.client.create(CONFIG_MAPS, config_map(name, self.space), manager="user", dry_run=True)
+            with suppress(AssertionError):  # it is accepted
+                return "not on my cluster" in str(await error_of(probe))
+            return False
+
+        await self.until(is_active)
+
+    async def accept(self) -> None:
+        """End what ``refuse`` has begun."""
+        await self.client.delete(POLICY_BINDINGS, self.namespace)
 
     async def write_inventory(self, module: str, claim: str, *, labelled: bool) -> None:
         """Write the inventory of a module with the claim of another hub; without label, unseen by watches."""

@@ -1,11 +1,9 @@
 """Modules on a cluster that refuses, and with charts that cannot be used."""
 
-from contextlib import suppress
-
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource, Object
 from testbed.pytest_plugin import StartControlPlane
-from tests.contract.kube.applyset.bed import CONFIG_MAPS, NAMESPACES, config_map, deployment, error_of, exists
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, NAMESPACES, config_map, deployment, exists
 from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.controller.bed import until_true
 from tests.contract.reconciler.bed import state
@@ -15,53 +13,19 @@ FOREIGN_CLAIM = '{"claim":{"holder":"elsewhere/hub","epoch":1,"generation":1,"cl
 
 QUOTAS = ApiResource("", "v1", "ResourceQuota", "resourcequotas", namespaced=True)
 SERVICES = ApiResource("", "v1", "Service", "services", namespaced=True)
-POLICIES = ApiResource(
-    "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False
-)
-POLICY_BINDINGS = ApiResource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "ValidatingAdmissionPolicyBinding",
-    "validatingadmissionpolicybindings",
-    namespaced=False,
-)
-
-
-async def refuse(bed: ModuleBed, name: str) -> None:
-    """Let the API server refuse ConfigMaps of this name in the modules' namespace."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": bed.space}}
-    policy = {
-        "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
-        "validations": [{"expression": f"object.metadata.name != '{name}'", "message": "not on my cluster"}],
-    }
-    metadata = {"name": bed.namespace}
-    manifest = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": metadata, "spec": policy}
-    await bed.client.create(POLICIES, manifest, manager="user")
-    spec = {"policyName": bed.namespace, "validationActions": ["Deny"]}
-    binding = {"apiVersion": POLICIES.api_version, "kind": POLICY_BINDINGS.kind, "metadata": metadata, "spec": spec}
-    await bed.client.create(POLICY_BINDINGS, binding, manager="user")
-
-    async def is_active() -> bool:
-        probe = bed.client.create(CONFIG_MAPS, config_map(name, bed.space), manager="user", dry_run=True)
-        with suppress(AssertionError):  # it is accepted
-            return "not on my cluster" in str(await error_of(probe))
-        return False
-
-    await bed.until(is_active)
 
 
 async def test_what_an_admission_policy_refuses_is_the_users_and_is_applied_when_the_policy_is_gone(
     bed: ModuleBed,
 ) -> None:
-    await refuse(bed, "b")
+    await bed.refuse("b")
     await bed.add("orders", values=listed(config_map("a"), config_map("b")))
     await bed.install("orders", "orders")
     found = await bed.becomes("orders", "NotApplied")
     assert (state(found), found["status"]["actor"]) == ("Warning", "user")
     assert "not on my cluster" in found["status"]["message"]
     await bed.has_event("orders", "Warning", "NotApplied")
-    await bed.client.delete(POLICY_BINDINGS, bed.namespace)
+    await bed.accept()
     await bed.becomes("orders", "Ready")
     assert await bed.data("b") == {}
 

@@ -3,7 +3,6 @@
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, SECRETS, config_map
 from tests.contract.reconciler.bed import CHART
 from tests.contract.reconciler.steps.bed import ModuleBed, listed
-from tests.contract.reconciler.steps.test_faults import POLICY_BINDINGS, refuse
 from tests.contract.reconciler.test_inputs import put_secret
 
 CONDITIONAL = """
@@ -53,12 +52,12 @@ metadata: {name: once}
 async def test_a_chart_that_finds_its_own_objects_when_a_change_is_repeated_loses_none_of_them(bed: ModuleBed) -> None:
     """The first attempt creates an object and is refused another; the second one finds the object and skips it."""
     chart = bed.write_chart("once", once=ONCE, objects=(CHART / "templates" / "objects.yaml").read_text())
-    await refuse(bed, "late")
+    await bed.refuse("late")
     await bed.add("orders", chart=chart, values=listed(config_map("late")))
     await bed.install("orders", "orders")
     await bed.becomes("orders", "NotApplied")
     await bed.has_data("once", {})
-    await bed.client.delete(POLICY_BINDINGS, bed.namespace)
+    await bed.accept()
     await bed.has_data("late", {})
     await bed.shows("ModuleInstance", "orders.local", lambda each: each["status"].get("lastApplied"))
     assert await bed.data("once") == {}
