@@ -37,7 +37,7 @@ from governor.reconciler.render.masking import sensitive_texts, without_texts
 from governor.reconciler.resolution.catalogue import INSTANCE_INDEXES
 from governor.reconciler.states.cluster_state import is_unreachable
 from governor.reconciler.states.instance_state import PAUSED, deleting_status, instance_status, processing_status
-from governor.reconciler.steps.apply import apply, begin, prepare
+from governor.reconciler.steps.apply import apply, begin, check_deviation, prepare
 from governor.reconciler.steps.comparison import check_claim, compare
 from governor.reconciler.steps.dependencies import check_dependencies
 from governor.reconciler.steps.health import check_health
@@ -80,6 +80,7 @@ STEPS: Final[Sequence[Step]] = (
     run_before,
     apply,
     run_after,
+    check_deviation,
     check_health,
 )
 

@@ -39,7 +39,6 @@ from governor.reconciler.steps.step import (
     failing,
     is_overdue,
     readiness_of,
-    unhealthy,
     waiting,
 )
 from governor.values.printing import listed
@@ -143,25 +142,33 @@ def _workloads(work: Work, manifests: Iterable[Object]) -> list[ObjectRef]:
 
 
 def _judged(work: Work, report: ConvergeReport) -> Work | Halt:
-    """Return the work, or why the module is not as desired."""
+    """Return the work with its objects applied, or why they are not."""
     text = "; ".join(report.problems())
     if not report.apply.ok:
         outcomes = {each.outcome for each in report.apply.results} - SUCCEEDED
         if report.pending:
             return _terminating(work, "Terminating", text)
         return failing(work, "NotApplied", text, Actor.USER if outcomes & _REFUSED else Actor.NOBODY)
+    if incomparable := [each for each in report.drift.objects if each.error]:
+        actor = Actor.NOBODY if all(each.is_transient for each in incomparable) else Actor.USER
+        return failing(work, "NotCompared", text, actor, DEPLOYED if work.status.attempt else HEALTHY)
     if left := [each for each in report.prune.results if each.outcome not in SETTLED and not is_held_namespace(each)]:
         is_pending = all(each.outcome in _PENDING for each in left)
         return _terminating(work, "Removing", text) if is_pending else failing(work, "NotRemoved", text, Actor.USER)
-    if drifted := [each for each in report.drift.objects if each.remains]:
-        if any(each.is_transient for each in drifted):
-            return failing(work, "NotCompared", text, Actor.NOBODY, HEALTHY)
-        is_contested = any(each.exhausted or any(field.exhausted for field in each.fields) for each in drifted)
-        return unhealthy(work, "Contested" if is_contested else "Drifted", text, Actor.USER)
+    work = msgspec.structs.replace(work, deviation=_drift(report, text))
     if work.status.attempt is None:
-        return _refused(work, report) or work
+        return work if work.deviation else msgspec.structs.replace(work, deviation=_refusal(report))
     attempt = msgspec.structs.replace(work.status.attempt, is_applied=True)
     return msgspec.structs.replace(work, status=msgspec.structs.replace(work.status, attempt=attempt))
+
+
+def _drift(report: ConvergeReport, text: str) -> Problem | None:
+    """Return the problem of objects that others have changed and that are not repaired, or None."""
+    drifted = [each for each in report.drift.objects if each.remains]
+    if not drifted:
+        return None
+    is_contested = any(each.exhausted or any(field.exhausted for field in each.fields) for each in drifted)
+    return Problem("Contested" if is_contested else "Drifted", text, Actor.USER)
 
 
 def _terminating(work: Work, reason: str, text: str) -> Halt:
@@ -172,10 +179,15 @@ def _terminating(work: Work, reason: str, text: str) -> Halt:
     return Halted(Problem(reason, message, Actor.USER), DEPLOYED, Retry.RECHECK, work)
 
 
-def _refused(work: Work, report: ConvergeReport) -> Halt | None:
-    """Return the halt for objects that are no longer rendered; a namespace that is held counts as removed."""
+def _refusal(report: ConvergeReport) -> Problem | None:
+    """Return the problem of objects that are no longer rendered, or None; a held namespace counts as removed."""
     left = report.entries.keys() - {each.ref for each in report.apply.results}
     if not (kept := sorted(each for each in left if (each.group, each.kind) != NAMESPACE)):
         return None
     message = f"{listed(map(str, kept))}: no longer rendered, although chart and values are the same; not removed"
-    return unhealthy(work, REMOVAL_REFUSED, f"{message}: to remove them, change values or version", Actor.USER)
+    return Problem(REMOVAL_REFUSED, f"{message}: to remove them, change values or version", Actor.USER)
+
+
+async def check_deviation(work: Work) -> Work | Halt:
+    """Halt if the objects differ from what was applied; a change is completed nevertheless."""
+    return Halted(work.deviation, HEALTHY, Retry.RECHECK, work) if work.deviation else work

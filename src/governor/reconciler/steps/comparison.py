@@ -66,7 +66,7 @@ def _is_claimed(work: Work, snapshot: Snapshot) -> bool:
 
 async def check_claim(work: Work) -> Work | Halt:
     """Halt if another hub manages the module."""
-    claim = foreign_claim(work)
+    claim = "" if work.is_settled else foreign_claim(work)
     return failing(work, "Claimed", claim, Actor.OPERATOR) if claim else work
 
 

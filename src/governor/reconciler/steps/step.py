@@ -80,6 +80,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     rendered: Rendered | None = None
     entries: Entries = {}
     """The applied objects."""
+    deviation: Problem | None = None
+    """How the objects differ from what was applied, if that is neither repaired nor an error."""
     is_settled: bool = False
     """Whether nothing has changed since everything was applied, so that no step needs to write."""
 

@@ -100,3 +100,18 @@ async def test_a_comparison_that_fails_is_repeated_and_alarms_no_user(idle: Modu
         await idle.has_data("a", {"n": "1"})
         await idle.becomes("orders", "Ready")
         assert {each for each, _ in await idle.reasons("orders")} == {"Normal"}
+
+
+async def test_a_module_with_drift_that_stays_can_be_upgraded(bed: ModuleBed) -> None:
+    hook = config_map("hook", n="1")
+    hook["metadata"]["annotations"] = {"helm.sh/hook": "post-upgrade"}
+    await bed.add("orders")
+    await bed.deploy("orders", drift={"mode": "warn"}, values=listed(config_map("a", n="1"), config_map("b", n="1")))
+    await bed.edit("a", n="2")
+    await bed.becomes("orders", "Drifted")
+    values = listed(config_map("a", n="1"), config_map("c", n="1"), hook)
+    await bed.install("orders", "orders", drift={"mode": "warn"}, values=values)
+    found = await bed.becomes("orders", "Drifted", values=values)
+    assert "attempt" not in found["status"]
+    assert len(found["status"]["history"]) == 1
+    assert [await bed.data(name) for name in ("a", "b", "c", "hook")] == [{"n": "2"}, None, {"n": "1"}, {"n": "1"}]
