@@ -15,6 +15,14 @@ _REQUEST_TIMEOUT_S: Final = 120.0
 """Kubelet's default ``runtimeRequestTimeout``."""
 
 
+_MALLOC: Final = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(128 * 1024),
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 1024),
+}
+"""glibc raises its thresholds with the largest block so far, and then never gives memory of large messages back."""
+
+
 class _Command(click.Command):
     """A subcommand; the flags belong to the group."""
 
@@ -41,7 +49,7 @@ def runtime_proxy(settings: Settings) -> None:
     """
     context = click.get_current_context()
     if context.invoked_subcommand is None:
-        exec_module("governor.runtimeproxy", settings, own_command())
+        exec_module("governor.runtimeproxy", settings, own_command(), _MALLOC)
     context.obj = settings
 
 

@@ -1,6 +1,8 @@
 """Composition of the runtime proxy: the only module that imports all of its parts."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from typing import Final
@@ -20,7 +22,8 @@ from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.runtimeproxy.endpoint import Endpoint, claim
 from governor.runtimeproxy.handover import Gate, Predecessor, Successor
 from governor.runtimeproxy.hooks.connections import PluginHooks
-from governor.runtimeproxy.hooks.dispatch import Dispatcher, HookSettings
+from governor.runtimeproxy.hooks.dispatch import Dispatcher
+from governor.runtimeproxy.hooks.rounds import HookContext, HookSettings
 from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.inheritance import Inheritance
 from governor.runtimeproxy.metrics import HookMetrics, observe
@@ -38,6 +41,7 @@ from governor.runtimeproxy.store.runtime import Runtime
 from governor.runtimeproxy.upstream import Upstreams
 
 _GRACE_S: Final = DRAIN_S + 5.0
+_TRIM_ABOVE_BYTES: Final = 8 * 1024 * 1024
 
 _log = logging.get_logger(__name__)
 
@@ -87,27 +91,41 @@ class _Core:
         self, settings: Settings, endpoint: Endpoint, plugins: Plugins, runtime: Runtime, registry: Registry
     ) -> None:
         clock = SystemClock()
-        self.settings, self.endpoint, self.registry = settings, endpoint, registry
+        self.settings, self.endpoint, self.registry, self._plugins = settings, endpoint, registry, plugins
         self.records, metrics = RecordCache(runtime, clock), HookMetrics(registry)
         self.upstreams = Upstreams(_paths(settings), clock)
         history = History(lambda: {each.pod.pod_meta.uid for each in self.records.sandboxes()})
         self.tap, hook_settings = Tap(), _hook_settings(settings)
-        dispatcher = Dispatcher(plugins, self.records, hook_settings, metrics, history, runtime.stop_container)
+        thread = ThreadPoolExecutor(1, "large-messages")
+        context = HookContext(plugins, self.records, hook_settings, metrics, thread)
+        dispatcher = Dispatcher(context, self.records, history, runtime.stop_container)
         self._hooks = PluginHooks(plugins, dispatcher, metrics, self.tap, self.records)
         self.splice = Splice(endpoint, self.upstreams, self._hooks)
         self.explainer = Explainer(self.records, runtime, plugins, hook_settings, history)
         self.directory = HookDirectory(settings.hook_server_dir, plugins, clock)
         observe(registry, self.splice, self.records, plugins, self.upstreams, self.tap)
         plugins.changed, self.tap.changed = self._plugins_changed, self._tap_changed
+        self._hooks.notified = self.splice.notified
+        self.splice.budget.emptied = partial(_trim, thread)
         self.upstreams.recovered = self.records.mark_stale
 
     def _plugins_changed(self) -> None:
         self.records.set_needed(needed=self._hooks.has_plugins)
+        self.records.remember_environment(remembers=self._plugins.registrations.remember_environment)
         self.splice.hooks_changed()
 
     def _tap_changed(self) -> int:
         self._hooks.tap_changed()
         return self.splice.hooks_changed()
+
+
+def _trim(thread: ThreadPoolExecutor, peak_bytes: int) -> None:
+    """Give the memory of large requests back, in the thread that processes them."""
+    if peak_bytes > _TRIM_ABOVE_BYTES:
+        # Imported here, since most proxies never hold a large request.
+        from governor.process.memory import trim  # noqa: PLC0415
+
+        thread.submit(trim)
 
 
 def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: Lifecycle) -> list[Component]:

@@ -2,7 +2,14 @@
 
 from collections.abc import Callable
 
-from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
+from governor.process.telemetry.instruments import (
+    Counter,
+    CounterChild,
+    Gauge,
+    Histogram,
+    HistogramChild,
+    Registry,
+)
 from governor.runtimeproxy.http2.flow_control import FlowControl
 from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.ops.tap import Tap
@@ -10,10 +17,11 @@ from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.splice import Splice
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.upstream import Upstreams
+from governor.wire.hooks.points import Hook
 
 
 class HookMetrics:
-    """Metrics of held calls and plugin calls."""
+    """Metrics of held calls and plugin calls. Instruments are looked up once: that takes longer than counting."""
 
     def __init__(self, registry: Registry) -> None:
         prefix = "governor_proxy"
@@ -42,6 +50,25 @@ class HookMetrics:
         self.conflicts = Counter(
             f"{prefix}_conflicts_total", "Fields that two plugins set to different values.", registry=registry
         )
+        self._of_plugin: dict[tuple[str, Hook, str], tuple[CounterChild, HistogramChild]] = {}
+        self._of_call: dict[tuple[str, str], CounterChild] = {}
+
+    def count_plugin_call(self, name: str, hook: Hook, result: str, seconds: float) -> None:
+        """Count a call of a plugin."""
+        found = self._of_plugin.get((name, hook, result))
+        if found is None:
+            found = self.plugin_calls.labels(name, str(hook), result), self.seconds.labels(name)
+            self._of_plugin[name, hook, result] = found
+        calls, duration = found
+        calls.inc()
+        duration.observe(seconds)
+
+    def count_call(self, call: str, outcome: str) -> None:
+        """Count a held call."""
+        found = self._of_call.get((call, outcome))
+        if found is None:
+            found = self._of_call[call, outcome] = self.calls.labels(call, outcome)
+        found.inc()
 
 
 def observe(
@@ -56,6 +83,8 @@ def observe(
     _observe_windows(registry, splice)
     held = Gauge("governor_proxy_held_bytes", "Bytes of held messages.", registry=registry)
     held.set_function(splice.held_bytes)
+    waiting = Gauge("governor_proxy_waiting_requests", "Requests that wait to be held.", registry=registry)
+    waiting.set_function(lambda: splice.budget.waiting)
     recorded = Gauge("governor_proxy_records", "Recorded sandboxes and containers.", ["kind"], registry=registry)
     recorded.labels("sandbox").set_function(lambda: records.sandbox_count)
     recorded.labels("container").set_function(lambda: records.container_count)

@@ -31,7 +31,6 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """A coroutine function, not a coroutine: a task cancelled before it starts would leave that one never awaited."""
-Spawn = Callable[[Work], "asyncio.Task[None]"]
 
 
 class Pump(Protocol):
@@ -61,7 +60,11 @@ class Hooks(Protocol):
     def hooked(self, path: bytes) -> bool:
         """Whether calls of this method are held."""
 
-    def handler_for(self, relay: Relay, spawn: Spawn, pump: Pump) -> HeldCallHandler:
+    @property
+    def is_notifying(self) -> bool:
+        """Whether work goes on for calls whose connection may be closed."""
+
+    def handler_for(self, relay: Relay, pump: Pump) -> HeldCallHandler:
         """Return a handler for one relay; it calls ``pump`` after each command to the relay outside ``handle``."""
 
 
@@ -184,10 +187,11 @@ class Session:
         relay = Relay(
             splice.hooks.hooked,
             has_image_service=splice.upstreams.has_image_service,
-            total_held=lambda: (splice.held_bytes(), splice.count(copied=False)),
+            budget=splice.budget,
+            granted=self.pump_soon,
         )
         self.engine = relay
-        self._handler = splice.hooks.handler_for(relay, splice.spawn, self.pump_soon)
+        self._handler = splice.hooks.handler_for(relay, self.pump_soon)
         if self._closed:
             self._handler.close()
         self.pump()

@@ -7,7 +7,9 @@ from typing import Any, Final
 from governor.process.telemetry import logging
 from governor.runtimeproxy.endpoint import Endpoint
 from governor.runtimeproxy.http2.byte_copy import ByteCopy
+from governor.runtimeproxy.http2.connection import Limits
 from governor.runtimeproxy.http2.flow_control import FlowControl
+from governor.runtimeproxy.http2.held_budget import PROCESSING_BYTES, HeldBudget
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.session import Hooks, PeerSocket, Session, Work
@@ -28,13 +30,12 @@ class Splice:
         self.upstreams = upstreams
         self.hooks = hooks
         self._drain_s = drain_s
+        self.budget = HeldBudget(Limits().max_held_total - PROCESSING_BYTES)
         self._sessions: set[Session] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._server: asyncio.Server | None = None
-        self._running: set[asyncio.Task[None]] = set()
-        """Work for connections, including notifications of plugins that outlive their connection."""
         self._ended = asyncio.Event()
-        """Set when a session or a task has ended."""
+        """Set when a session or a notification of plugins has ended."""
 
     @property
     def can_copy(self) -> bool:
@@ -101,7 +102,7 @@ class Splice:
             session.drain(end_watches=True)
         try:
             async with asyncio.timeout(limit_s):
-                while self._sessions or self._running:
+                while self._sessions or self.hooks.is_notifying:
                     self._ended.clear()
                     await self._ended.wait()
         except TimeoutError:
@@ -118,13 +119,10 @@ class Splice:
         """Start work for a connection; an exception in it ends that task only."""
         if self._tasks is None:
             raise RuntimeError("the splice is not running")
-        task = self._tasks.create_task(_guarded(work))
-        self._running.add(task)
-        task.add_done_callback(self._task_ended)
-        return task
+        return self._tasks.create_task(_guarded(work))
 
-    def _task_ended(self, task: "asyncio.Task[None]") -> None:
-        self._running.discard(task)
+    def notified(self) -> None:
+        """Note that all plugins have been notified."""
         self._ended.set()
 
     def discard(self, session: Session) -> None:

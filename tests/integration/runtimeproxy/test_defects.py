@@ -252,7 +252,8 @@ async def test_d19_the_audit_log_names_plugin_pod_and_field_and_masks_the_enviro
 
     await create_container(bed, await run_pod(bed), envs=[{"key": "PASSWORD", "value": b"hunter2"}])
 
-    lines = {each["field"]: each for each in await bed.proxy.wait_for_lines("plugin changed a field", 2)}
+    [line] = await bed.proxy.wait_for_lines("plugins changed a call")
+    lines = {each["field"]: {**line, **each} for each in line["changes"]}
     shares = lines["container_resources.cpu_shares"]
     assert (shares["plugin"], shares["pod"], shares["container"]) == ("p", "shop/web", "main")
     assert (shares["old"], shares["new"]) == (100, 7)

@@ -140,9 +140,10 @@ async def test_d6_all_plugins_are_called_in_order_with_earlier_changes(
     config = (await last(bed.runtime, "RunPodSandbox")).request["config"]
     assert seen == {"a": "1", "by": "first", "one": "1"}
     assert config["annotations"] == {"a": "1", "by": "second", "one": "1"}
-    [conflict] = await bed.proxy.wait_for_lines("plugins conflict")
-    assert "z-first" in conflict["conflict"]
-    assert "a-second" in conflict["conflict"]
+    [line] = await bed.proxy.wait_for_lines("plugins changed a call")
+    [conflict] = line["conflicts"]
+    assert "z-first" in conflict
+    assert "a-second" in conflict
 
 
 async def test_a_conflict_is_rejected_with_policy_refuse(

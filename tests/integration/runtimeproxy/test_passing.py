@@ -4,6 +4,8 @@ import asyncio
 import hashlib
 from pathlib import Path
 
+import pytest
+
 from testbed.cri.client import Progress
 from testbed.cri.fixtures import MakeDirectory, StartCriClient, StartFakeRuntime, StartHookPlugin
 from testbed.waiting import until
@@ -126,18 +128,39 @@ async def test_d9_a_large_request_passes(either_bed: Bed) -> None:
     assert reply.sha256 == hashlib.sha256(message).hexdigest()
 
 
-async def test_d9_a_large_hooked_request_passes(bed: Bed, start_hook_plugin: StartHookPlugin) -> None:
-    plugin = await start_hook_plugin()
+@pytest.mark.parametrize(("variables", "asked"), [(50, 1), (80, 0)])
+async def test_d9_a_large_hooked_request_passes(
+    bed: Bed, start_hook_plugin: StartHookPlugin, variables: int, asked: int
+) -> None:
+    """Plugins are not asked about what Linux would refuse to start: more than 6 MiB."""
+    plugin = await start_hook_plugin({"answer": {"annotations": {"by": "p"}}})
     plugin.register(bed.proxy.plugins, "p", ["PreRunPodSandbox"])
     await bed.proxy.wait_for_plugins(1)
-    annotations = {f"key-{number}": "x" * 100_000 for number in range(80)}
+    annotations = {f"key-{number}": "x" * 100_000 for number in range(variables)}
 
     reply = await bed.client.call("RunPodSandbox", {"config": {"annotations": annotations}})
 
     received = (await bed.runtime.received("RunPodSandbox"))[-1]
     assert reply.code == "OK"
-    assert received.size > 8 * MIB - 1_000_000
-    assert len(await plugin.received("PreRunPodSandboxHook")) == 1
+    assert received.size > variables * 100_000
+    assert len(await plugin.received("PreRunPodSandboxHook")) == asked
+
+
+async def test_a_request_too_large_for_plugins_is_rejected_with_policy_fail(
+    bed: Bed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin()
+    plugin.register(bed.proxy.plugins, "p", ["PreRunPodSandbox"], failure_policy="Fail")
+    await bed.proxy.wait_for_plugins(1)
+
+    reply = await bed.client.call("RunPodSandbox", {"config": {"annotations": {"large": "x" * (8 * MIB)}}})
+
+    assert reply.code == "RESOURCE_EXHAUSTED"
+    assert reply.message == (
+        "plugin p could not be called for PreRunPodSandbox: the request is too large to be held for plugins"
+    )
+    assert await bed.runtime.received("RunPodSandbox") == []
+    assert (await bed.client.call("Version")).code == "OK"
 
 
 async def test_d10_request_metadata_and_deadlines_pass(either_bed: Bed) -> None:

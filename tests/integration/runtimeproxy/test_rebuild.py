@@ -109,7 +109,7 @@ async def test_records_of_many_pods_are_rebuilt_with_one_query_each(
     own_bed: Bed, start_hook_plugin: StartHookPlugin, count: int
 ) -> None:
     plugin = await start_hook_plugin()
-    await hooked(own_bed, plugin, failure_policy="Fail", hooks=[*ALL])
+    await hooked(own_bed, plugin, failure_policy="Fail", hooks=[*ALL], remember=["environment"])
     pods, containers = await populate(own_bed, count)
     ran = {each.request["pod_meta"]["uid"]: each.request for each in await plugin.received("PreRunPodSandboxHook")}
     before = {key_of(each.request): each.request for each in await plugin.received("PreCreateContainerHook")}

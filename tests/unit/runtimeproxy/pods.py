@@ -2,7 +2,7 @@
 
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.ops.control import Subject
-from governor.runtimeproxy.store.records import Container, Sandbox, created_container, pod_of
+from governor.runtimeproxy.store.records import Container, Sandbox, new_container, pod_of, with_id
 
 META = cri_pb2.PodSandboxMetadata(name="web", namespace="shop", uid="u-1")
 CONFIG = cri_pb2.PodSandboxConfig(metadata=META)
@@ -18,7 +18,7 @@ class PodRecords:
         return Sandbox("s1", pod_of(CONFIG)) if sandbox_id == "s1" else None
 
     def container(self, container_id: str) -> Container | None:
-        return created_container(CREATE, "c1") if container_id == "c1" else None
+        return with_id(new_container(CREATE), "c1") if container_id == "c1" else None
 
 
 MAIN = Subject("shop", "web", "u-1", "s1", "main", "c1")

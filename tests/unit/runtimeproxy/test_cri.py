@@ -56,6 +56,8 @@ NUMBERS = {
     "ContainerStatusResponse": {"status": 1, "info": 2},
     "ContainerStatus": {"id": 1, "resources": 16},
     "ContainerResources": {"linux": 1},
+    "RequestVariables": {"container_envs": 9},
+    "ResponseVariables": {"container_envs": 4},
     "VersionRequest": {"version": 1},
     "VersionResponse": {"runtime_name": 2, "runtime_version": 3, "runtime_api_version": 4},
 }
@@ -96,7 +98,7 @@ def with_unknown_fields(message: Message) -> Message:
         (
             Call.CREATE_CONTAINER,
             cri.CreateContainerRequest(
-                config={"envs": [{"key": "a", "value": b"\xff"}], "linux": {"resources": {}}}, sandbox_config={}
+                config={"envs": [b"\n\x01a\x12\x01\xff"], "linux": {"resources": {}}}, sandbox_config={}
             ),
         ),
         (Call.UPDATE_CONTAINER_RESOURCES, cri.UpdateContainerResourcesRequest(container_id="c", linux={})),

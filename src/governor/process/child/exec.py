@@ -8,7 +8,7 @@ not decided here.
 import logging
 import os
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -20,13 +20,18 @@ S = TypeVar("S", bound=msgspec.Struct)
 _COMMAND: Final = "GOVERNOR_COMMAND"
 
 
-def exec_module(module: str, settings: msgspec.Struct, command: Sequence[str] = ()) -> NoReturn:
+def exec_module(
+    module: str, settings: msgspec.Struct, command: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> NoReturn:
     """Replace this process by ``python -m module``, which reads its settings with ``settings_from``.
 
-    It finds ``command`` by ``command_from``, to start itself again.
+    It finds ``command`` by ``command_from``, to start itself again. ``variables`` are environment variables that are
+    read before the program starts; the user's take precedence.
     """
     if command:
         os.environ[_COMMAND] = msgspec.json.encode(command).decode()
+    for name, value in (variables or {}).items():
+        os.environ.setdefault(name, value)
     # execv skips the exit handlers, which flush the logs.
     logging.shutdown()
     sys.stdout.flush()

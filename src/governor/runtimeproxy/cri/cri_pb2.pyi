@@ -301,11 +301,11 @@ class ContainerConfig(_message.Message):
     ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     LINUX_FIELD_NUMBER: _ClassVar[int]
     metadata: ContainerMetadata
-    envs: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    envs: _containers.RepeatedScalarFieldContainer[bytes]
     labels: _containers.ScalarMap[str, str]
     annotations: _containers.ScalarMap[str, str]
     linux: LinuxContainerConfig
-    def __init__(self, metadata: _Optional[_Union[ContainerMetadata, _Mapping]] = ..., envs: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., linux: _Optional[_Union[LinuxContainerConfig, _Mapping]] = ...) -> None: ...
+    def __init__(self, metadata: _Optional[_Union[ContainerMetadata, _Mapping]] = ..., envs: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., linux: _Optional[_Union[LinuxContainerConfig, _Mapping]] = ...) -> None: ...
 
 class CreateContainerRequest(_message.Message):
     __slots__ = ("pod_sandbox_id", "config", "sandbox_config")
@@ -446,3 +446,15 @@ class ContainerResources(_message.Message):
     LINUX_FIELD_NUMBER: _ClassVar[int]
     linux: LinuxContainerResources
     def __init__(self, linux: _Optional[_Union[LinuxContainerResources, _Mapping]] = ...) -> None: ...
+
+class RequestVariables(_message.Message):
+    __slots__ = ("container_envs",)
+    CONTAINER_ENVS_FIELD_NUMBER: _ClassVar[int]
+    container_envs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, container_envs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ResponseVariables(_message.Message):
+    __slots__ = ("container_envs",)
+    CONTAINER_ENVS_FIELD_NUMBER: _ClassVar[int]
+    container_envs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, container_envs: _Optional[_Iterable[bytes]] = ...) -> None: ...

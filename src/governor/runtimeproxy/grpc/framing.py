@@ -15,47 +15,53 @@ from typing import Final
 from governor.errors import GovernorError, Kind, invalid
 
 MESSAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-_PREFIX_BYTES: Final = 5
+PREFIX_BYTES: Final = 5
 _GZIP_WINDOW: Final = 31
 
 
-def unwrap(body: bytes, encoding: str = "") -> bytes:
+def unwrap(body: bytes | bytearray, encoding: str = "", limit_bytes: int = MESSAGE_LIMIT_BYTES) -> bytes:
     """Return the only message in ``body``; ``encoding`` is the grpc-encoding header."""
-    if len(body) < _PREFIX_BYTES:
+    if len(body) < PREFIX_BYTES:
         raise invalid("grpc-frame", f"a body of {len(body)} bytes is too short for a gRPC message")
-    flag, length, message = body[0], announced_bytes(body), body[_PREFIX_BYTES:]
-    if length != len(message):
-        raise invalid("grpc-frame", f"expected one gRPC message of {length} bytes, got {len(message)} bytes")
+    flag, length = body[0], announced_bytes(body)
+    if length != len(body) - PREFIX_BYTES:
+        got = len(body) - PREFIX_BYTES
+        raise invalid("grpc-frame", f"expected one gRPC message of {length} bytes, got {got} bytes")
     match flag:
         case 0:
-            return message
+            return bytes(memoryview(body)[PREFIX_BYTES:])
         case 1:
-            return _decompress(message, encoding)
+            return _decompress(bytes(memoryview(body)[PREFIX_BYTES:]), encoding, limit_bytes)
         case _:
             raise invalid("grpc-frame", f"the compression flag of a gRPC message is {flag}, expected 0 or 1")
 
 
 def announced_bytes(body: bytes | bytearray) -> int:
     """Return the length that the message in ``body`` announces, or 0 while its prefix is incomplete."""
-    return int.from_bytes(body[1:_PREFIX_BYTES]) if len(body) >= _PREFIX_BYTES else 0
+    return int.from_bytes(body[1:PREFIX_BYTES]) if len(body) >= PREFIX_BYTES else 0
+
+
+def body_bytes(prefix: bytes) -> int:
+    """Return the size of a body that starts so, as far as it says."""
+    return PREFIX_BYTES + announced_bytes(prefix) if prefix[:1] in (b"\0", b"\1") else len(prefix)
 
 
 def wrap(message: bytes) -> bytes:
     """Return a body with one uncompressed message."""
-    return b"\0" + len(message).to_bytes(_PREFIX_BYTES - 1) + message
+    return b"\0" + len(message).to_bytes(PREFIX_BYTES - 1) + message
 
 
-def _decompress(message: bytes, encoding: str) -> bytes:
+def _decompress(message: bytes, encoding: str, limit_bytes: int) -> bytes:
     if encoding != "gzip":
         text = f"a gRPC message compressed with encoding {encoding!r} is not supported"
         raise GovernorError(Kind.UNIMPLEMENTED, "grpc-encoding", text)
     decompressor = zlib.decompressobj(_GZIP_WINDOW)
     try:
-        decompressed = decompressor.decompress(message, MESSAGE_LIMIT_BYTES + 1)
+        decompressed = decompressor.decompress(message, limit_bytes + 1)
     except zlib.error as error:
         raise invalid("grpc-frame", f"a gRPC message is not valid gzip: {error}") from error
-    if len(decompressed) > MESSAGE_LIMIT_BYTES:
-        text = f"a gRPC message decompresses to more than {MESSAGE_LIMIT_BYTES} bytes"
+    if len(decompressed) > limit_bytes:
+        text = f"a gRPC message decompresses to more than {limit_bytes} bytes"
         raise GovernorError(Kind.EXHAUSTED, "grpc-message-size", text)
     if not decompressor.eof:
         raise invalid("grpc-frame", "a gRPC message in gzip is truncated")

@@ -3,15 +3,16 @@
 Used for plugins and for the proxy's own calls to the runtime. No streaming, load balancing or backoff. A call is sent
 again, once, only if the server has certainly not processed it. HTTP/2 is handled by ``http2.connection``, as for
 relayed calls.
+
+A call ends by a callback: a task, a future and a timer for each would take a third of its time.
 """
 
 import asyncio
-import contextlib
 import select
 import urllib.parse
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, cast
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.grpc import status_codes
@@ -27,12 +28,14 @@ from governor.runtimeproxy.http2.events import (
     StreamReset,
     WindowUpdated,
 )
-from governor.runtimeproxy.http2.frames import MAX_STREAM_ID, Frame, Payload
-from governor.runtimeproxy.http2.header_blocks import Fields
+from governor.runtimeproxy.http2.frames import MAX_STREAM_ID, Frame
+from governor.runtimeproxy.http2.header_blocks import CachedFields, Fields
 from governor.runtimeproxy.http2.streams import Exchange, Peer, Stream
 from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
 
 Metadata = Sequence[tuple[bytes, bytes]]
+Result: TypeAlias = bytes | GovernorError
+"""The message of a response, or why there is none."""
 
 _LIMITS: Final = Limits(stream_window=1024 * 1024, connection_window=1024 * 1024, max_header_list=64 * 1024)
 _NOT_RELAYED: Final = Exchange(0, b"", Peer.RUNTIME, hooked=False)
@@ -45,9 +48,11 @@ class UnaryClient:
 
     def __init__(self, path: str, name: str) -> None:
         self._path = path
-        self._name = name
+        self.name = name
         self._connection: _ClientConnection | None = None
-        self._connecting = asyncio.Lock()
+        self._unsent: deque[UnaryCall] = deque()
+        """Calls that wait for a connection."""
+        self._connecting: asyncio.Task[None] | None = None
 
     @property
     def connected(self) -> bool:
@@ -56,6 +61,10 @@ class UnaryClient:
 
     def close(self) -> None:
         """Close the connection; calls in flight fail."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+            self._fail_unsent(_connection_lost(self.name, "closed"))
         if self._connection is not None:
             self._connection.close()
 
@@ -64,39 +73,66 @@ class UnaryClient:
 
         Raise UNAVAILABLE or DEADLINE if there is no response, otherwise the kind that matches the server's status.
         """
-        headers, body = _headers(method, timeout_s, metadata), wrap(message)
-        deadline = asyncio.get_running_loop().time() + timeout_s
+        ended: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        call = self.start(request_fields(method, timeout_s, metadata), message, timeout_s, ended.set_result)
         try:
-            if self._connection is not None and self._connection.usable:
-                with contextlib.suppress(_NotProcessedError):
-                    return await self._connection.call(headers, body, deadline)
-            async with asyncio.timeout_at(deadline):
-                connection = await self._ensure_connected()
-            return await connection.call(headers, body, deadline)
-        except TimeoutError as error:
-            message_ = f"{self._name} did not respond within {timeout_s:.3g} s"
-            raise GovernorError(Kind.DEADLINE, "no-answer", message_) from error
-        except _NotProcessedError as error:
-            raise _connection_lost(self._name, str(error)) from error
+            result = await ended
+        finally:
+            call.cancel()
+        if isinstance(result, GovernorError):
+            raise result
+        return result
 
-    async def _ensure_connected(self) -> "_ClientConnection":
-        async with self._connecting:
-            if self._connection is None or not self._connection.usable:
-                self._connection = await self._connect()
-            return self._connection
+    def start(self, headers: Fields, message: bytes, timeout_s: float, done: Callable[[Result], None]) -> "UnaryCall":
+        """Start a call; ``done`` is called once with its result, later and not at all after it was cancelled."""
+        call = UnaryCall(self, headers, wrap(message), timeout_s, done)
+        self.send(call)
+        return call
 
-    async def _connect(self) -> "_ClientConnection":
+    def send(self, call: "UnaryCall") -> None:
+        """Send a call on the connection, or on a new one."""
+        connection = self._connection
+        if connection is not None and connection.usable:
+            connection.add(call)
+            return
+        self._unsent.append(call)
+        call.timer = asyncio.get_running_loop().call_at(call.deadline, self._expire, call)
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    def remove(self, call: "UnaryCall") -> None:
+        """Forget a call that waits for a connection."""
+        if call in self._unsent:
+            self._unsent.remove(call)
+
+    def _expire(self, call: "UnaryCall") -> None:
+        self.remove(call)
+        call.end(call.timeout())
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            loop = asyncio.get_running_loop()
-            _, connection = await loop.create_unix_connection(lambda: _ClientConnection(self._name), self._path)
+            _, connection = await loop.create_unix_connection(lambda: _ClientConnection(self.name), self._path)
         except OSError as error:
-            message = f"{self._name} cannot be reached at {self._path}: {error.strerror or error}"
-            raise GovernorError(Kind.UNAVAILABLE, "unreachable", message) from error
-        return connection
+            self._connecting = None
+            message = f"{self.name} cannot be reached at {self._path}: {error.strerror or error}"
+            self._fail_unsent(GovernorError(Kind.UNAVAILABLE, "unreachable", message))
+            return
+        self._connecting = None
+        self._connection = connection
+        while self._unsent:
+            call = self._unsent.popleft()
+            call.stop_timer()
+            connection.add(call)
+
+    def _fail_unsent(self, error: GovernorError) -> None:
+        while self._unsent:
+            self._unsent.popleft().end(error)
 
 
-def _headers(method: str, timeout_s: float, metadata: Metadata) -> Fields:
-    return [
+def request_fields(method: str, timeout_s: float, metadata: Metadata = ()) -> Fields:
+    """Return the header fields of a call; without metadata they can be used for any number of calls."""
+    fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
         (b":path", method.encode()),
@@ -105,12 +141,8 @@ def _headers(method: str, timeout_s: float, metadata: Metadata) -> Fields:
         (b"content-type", b"application/grpc"),
         (b"grpc-timeout", timeout_header(timeout_s)),
         (b"user-agent", b"runtime-governor"),
-        *metadata,
     ]
-
-
-class _NotProcessedError(Exception):
-    """The server has not processed the call and never will, so that it can be sent again."""
+    return [*fields, *metadata] if metadata else CachedFields(fields)
 
 
 def _connection_lost(name: str, reason: str) -> GovernorError:
@@ -118,22 +150,100 @@ def _connection_lost(name: str, reason: str) -> GovernorError:
     return GovernorError(Kind.UNAVAILABLE, "connection-lost", message)
 
 
-class _Call:
+class UnaryCall:
     """One call: its stream, and the response received so far."""
 
-    __slots__ = ("body", "done", "fields", "stream")
+    __slots__ = (
+        "_client",
+        "_done",
+        "_timeout_s",
+        "body",
+        "connection",
+        "deadline",
+        "fields",
+        "headers",
+        "is_repeated",
+        "message",
+        "stream",
+        "timer",
+    )
 
-    def __init__(self, headers: Fields, body: bytes, done: "asyncio.Future[None]") -> None:
+    def __init__(
+        self, client: UnaryClient, headers: Fields, message: bytes, timeout_s: float, done: Callable[[Result], None]
+    ) -> None:
+        self._client = client
+        self._done: Callable[[Result], None] | None = done
+        self._timeout_s = timeout_s
+        self.headers = headers
+        self.message = message
+        """The wrapped request, until it is certain that it is not sent again."""
+        self.deadline = asyncio.get_running_loop().time() + timeout_s
+        self.is_repeated = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.connection: _ClientConnection | None = None
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Set up a new stream for the request."""
         self.stream = Stream(_NOT_RELAYED)
-        self.stream.queued_headers.append(headers)
-        self.stream.enqueue(body)
+        self.stream.queued_headers.append(self.headers)
+        self.stream.enqueue(self.message)
         self.stream.end_queued = True
         self.body = bytearray()
         self.fields: Mapping[bytes, bytes] = {}
         """Headers and trailers of the response."""
-        self.done = done
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has ended or was cancelled."""
+        return self._done is None
+
+    def cancel(self) -> None:
+        """End the call without a result."""
+        if self._done is not None:
+            self._done = None
+            self._close()
+
+    def end(self, result: Result) -> None:
+        """End the call with its result, unless it is over: a server may reset the stream right after its response."""
+        done, self._done = self._done, None
+        if done is not None:
+            self._close()
+            done(result)
+
+    def repeat(self, reason: str) -> None:
+        """Send the call again, once: the server has not processed it and never will."""
+        if self.is_over:
+            return
+        if self.is_repeated:
+            self.end(_connection_lost(self._client.name, reason))
+            return
+        self.is_repeated = True
+        self._close()
+        self.prepare()
+        self._client.send(self)
+
+    def timeout(self) -> GovernorError:
+        """Return the error of a call that the server has not answered in time."""
+        message = f"{self._client.name} did not respond within {self._timeout_s:.3g} s"
+        return GovernorError(Kind.DEADLINE, "no-answer", message)
+
+    def stop_timer(self) -> None:
+        """Cancel the timer of a call that waits for a connection."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _close(self) -> None:
+        self.stop_timer()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.remove(self)
+        else:
+            self._client.remove(self)
 
     def add_headers(self, event: HeadersReceived) -> None:
+        """Add a header section or the trailers of the response."""
         fields = dict(event.fields)
         if self.stream.headers_received:
             if not event.end_stream:
@@ -143,22 +253,6 @@ class _Call:
             self.stream.headers_received = not fields.get(b":status", b"").startswith(b"1")
             self.fields = fields
 
-    def add_data(self, payload: Payload) -> None:
-        """Add to the body; ignore what arrives after the call has failed, until its stream is reset."""
-        if not self.done.done():
-            self.body += payload
-
-    def succeed(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def fail(self, error: Exception) -> None:
-        """Fail the call unless its response is complete: a server may reset the stream or close right after it."""
-        if not self.done.done():
-            # The error refers to this call and lives until garbage is collected, which can take minutes.
-            self.body.clear()
-            self.done.set_exception(error)
-
 
 class _ClientConnection(asyncio.Protocol):
     """One HTTP/2 connection. Calls queue until the server's SETTINGS are known and allow another stream."""
@@ -167,11 +261,13 @@ class _ClientConnection(asyncio.Protocol):
         self._name = name
         self._transport: asyncio.Transport | None = None
         self._http2 = Connection(_LIMITS, server_side=False)
-        self._queue: deque[_Call] = deque()
-        self._calls: dict[int, _Call] = {}
+        self._queue: deque[UnaryCall] = deque()
+        self._calls: dict[int, UnaryCall] = {}
         self._draining = False
         self._flush_scheduled = False
         self._deferred_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        """Fires at or before the next deadline of a call."""
         self._hang_up = select.poll()
 
     @property
@@ -192,32 +288,48 @@ class _ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         reason = str(exc or "closed")
-        for call in self._queue:
-            call.fail(_NotProcessedError(reason))
-        for call in self._calls.values():
-            call.fail(_connection_lost(self._name, reason))
+        if self._timer is not None:
+            self._timer.cancel()
+        queued, sent = list(self._queue), list(self._calls.values())
+        for call in sent:
+            call.end(_connection_lost(self._name, reason))
+        for call in queued:
+            call.repeat(reason)
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
-    async def call(self, headers: Fields, body: bytes, deadline: float) -> bytes:
-        if not self.usable:
-            raise _NotProcessedError("closed")
-        loop = asyncio.get_running_loop()
-        call = _Call(headers, body, loop.create_future())
+    def add(self, call: UnaryCall) -> None:
+        """Send a call as soon as the server allows it."""
+        if self._transport is None:
+            # Lost between connecting and this call.
+            call.repeat("closed")
+            return
+        call.connection = self
         self._queue.append(call)
+        if self._timer is None or call.deadline < self._timer.when():
+            self._start_timer(call.deadline)
         self._flush_soon()
-        # Cheaper than asyncio.timeout, which must be able to cancel any awaitable.
-        timer = loop.call_at(deadline, call.fail, TimeoutError())
-        try:
-            await call.done
-        finally:
-            timer.cancel()
-            self._end(call)
-        return self._response(call)
 
-    def _end(self, call: _Call) -> None:
+    def _start_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """Fail the calls whose time is over. One timer serves all calls: most end long before their deadline."""
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        calls = [*self._queue, *self._calls.values()]
+        for call in calls:
+            if call.deadline <= now:
+                call.end(call.timeout())
+        left = [call.deadline for call in calls if not call.is_over]
+        if left and self._transport is not None:
+            self._start_timer(min(left))
+
+    def remove(self, call: UnaryCall) -> None:
         """Close a call's stream; reset it if the server has not ended it."""
         stream = call.stream
         if self._calls.pop(stream.id, None) is None:
@@ -253,8 +365,8 @@ class _ClientConnection(asyncio.Protocol):
         while self._queue and self._http2.can_open_stream and not self._draining:
             self._start(self._queue.popleft())
         if self._draining:
-            for call in self._queue:
-                call.fail(_NotProcessedError("the server sent GOAWAY"))
+            for call in list(self._queue):
+                call.repeat("the server sent GOAWAY")
         data = self._http2.writer.data_to_send()
         if self._transport is not None:
             if data:
@@ -262,7 +374,7 @@ class _ClientConnection(asyncio.Protocol):
             if self._draining and not self._calls:
                 self._transport.close()
 
-    def _start(self, call: _Call) -> None:
+    def _start(self, call: UnaryCall) -> None:
         http2 = self._http2
         http2.open_stream(call.stream, http2.last_stream_id + 2)
         self._draining = http2.last_stream_id + 2 > MAX_STREAM_ID
@@ -276,7 +388,8 @@ class _ClientConnection(asyncio.Protocol):
         if self._http2.error:
             self._draining = True
             message = f"{self._name} does not speak HTTP/2: {self._http2.error}"
-            self._fail_all(GovernorError(Kind.INTERNAL, "http2", message))
+            for call in [*self._queue, *self._calls.values()]:
+                call.end(GovernorError(Kind.INTERNAL, "http2", message))
         if self._http2.writer.can_defer and not (self._queue or self._draining):
             self._flush_later()
         else:
@@ -290,7 +403,7 @@ class _ClientConnection(asyncio.Protocol):
         except Http2StreamError as error:
             if call := self._calls.get(frame[2]):
                 message = f"{self._name} does not speak HTTP/2: {error.message}"
-                call.fail(GovernorError(Kind.INTERNAL, "http2", message))
+                call.end(GovernorError(Kind.INTERNAL, "http2", message))
         except Http2ConnectionError as error:
             self._http2.fail(error)
 
@@ -311,49 +424,52 @@ class _ClientConnection(asyncio.Protocol):
             case GoawayReceived():
                 self._on_goaway(event.last_stream_id)
 
-    def _on_data(self, call: _Call, event: DataReceived) -> None:
+    def _on_data(self, call: UnaryCall, event: DataReceived) -> None:
         if not call.stream.headers_received:
             raise Http2StreamError(ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")
         self._http2.credit(event.stream, len(event.payload))
-        call.add_data(event.payload)
+        call.body += event.payload
         if announced_bytes(call.body) > MESSAGE_LIMIT_BYTES or len(call.body) > _BODY_LIMIT_BYTES:
             message = f"{self._name} responded with more than {MESSAGE_LIMIT_BYTES} bytes"
-            call.fail(GovernorError(Kind.EXHAUSTED, "answer-size", message))
+            # The error lives until garbage is collected, which can take minutes.
+            call.body.clear()
+            call.end(GovernorError(Kind.EXHAUSTED, "answer-size", message))
+            return
         self._received(event.stream, end_stream=event.end_stream)
 
     def _received(self, stream: Stream, *, end_stream: bool) -> None:
         if end_stream:
             stream.end_received = True
-            self._calls[stream.id].succeed()
+            call = self._calls[stream.id]
+            call.end(self._response(call))
 
-    def _on_reset(self, call: _Call, code: int) -> None:
+    def _on_reset(self, call: UnaryCall, code: int) -> None:
         call.stream.end_received = call.stream.end_sent = True
         if code == ErrorCode.REFUSED_STREAM:
-            call.fail(_NotProcessedError("refused"))
+            call.repeat("refused")
         else:
             message = f"{self._name} reset the call with HTTP/2 error code {code}"
-            call.fail(GovernorError(Kind.UNAVAILABLE, "call-reset", message))
+            call.end(GovernorError(Kind.UNAVAILABLE, "call-reset", message))
 
     def _on_goaway(self, last_stream_id: int) -> None:
         self._draining = True
-        for stream_id, call in self._calls.items():
+        for stream_id, call in list(self._calls.items()):
             if stream_id > last_stream_id:
-                call.fail(_NotProcessedError("the server sent GOAWAY"))
+                call.repeat("the server sent GOAWAY")
 
-    def _fail_all(self, error: Exception) -> None:
-        for call in [*self._queue, *self._calls.values()]:
-            call.fail(error)
-
-    def _response(self, call: _Call) -> bytes:
-        """Return the message of a complete response; raise its error status."""
+    def _response(self, call: UnaryCall) -> Result:
+        """Return the message of a complete response, or its error status."""
         fields = call.fields
         if fields.get(b":status") != b"200":
             status = fields.get(b":status", b"?").decode(errors="replace")
-            raise GovernorError(Kind.UNAVAILABLE, "http-status", f"{self._name} responded with HTTP status {status}")
+            return GovernorError(Kind.UNAVAILABLE, "http-status", f"{self._name} responded with HTTP status {status}")
         code = status_codes.parse(fields.get(b"grpc-status", b""))
         if code is None:
-            raise GovernorError(Kind.INTERNAL, "no-status", f"{self._name} responded without a gRPC status")
+            return GovernorError(Kind.INTERNAL, "no-status", f"{self._name} responded without a gRPC status")
         if code != status_codes.OK:
             text = urllib.parse.unquote(fields.get(b"grpc-message", b"").decode(errors="replace"))
-            raise GovernorError(status_codes.kind_of(code), "grpc-status", text or f"gRPC status {code}")
-        return unwrap(bytes(call.body), fields.get(b"grpc-encoding", b"").decode(errors="replace"))
+            return GovernorError(status_codes.kind_of(code), "grpc-status", text or f"gRPC status {code}")
+        try:
+            return unwrap(call.body, fields.get(b"grpc-encoding", b"").decode(errors="replace"))
+        except GovernorError as error:
+            return error

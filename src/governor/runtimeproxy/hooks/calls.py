@@ -1,4 +1,4 @@
-"""The CRI calls that the proxy holds: their hook points, the hook request for each, where changes are written.
+"""The CRI calls that the proxy holds: their hook points, where changes are written, how they are encoded.
 
 | call | hook before | hook after | recorded when the runtime has succeeded |
 |---|---|---|---|
@@ -22,13 +22,11 @@ from typing import Final, TypeAlias
 import msgspec
 from google.protobuf.message import DecodeError
 
-from governor.errors import GovernorError, Kind, invalid
+from governor.errors import invalid
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.grpc.framing import unwrap, wrap
 from governor.runtimeproxy.hooks.changes import FieldPath
-from governor.runtimeproxy.store.records import Container, Records, add_pod, container_of, pod_of, updated_container
-from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest, PodSandboxHookRequest
-from governor.wire.hooks.points import Hook, HookRequest
+from governor.wire.hooks.points import Hook
 
 SERVICES: Final = ("runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService")
 
@@ -131,53 +129,3 @@ def read(call: Call, body: bytes, encoding: str = "") -> CriRequest:
 def write(request: CriRequest) -> bytes:
     """Return the body that carries a request."""
     return wrap(request.SerializeToString(deterministic=True))
-
-
-def hook_request_for(request: CriRequest, records: Records) -> HookRequest:
-    """Return the hook request for a call; raise NOT_FOUND if its sandbox or container is unknown."""
-    match request:
-        case cri_pb2.RunPodSandboxRequest():
-            return pod_of(request.config, request.runtime_handler)
-        case cri_pb2.StopPodSandboxRequest():
-            return _pod(request.pod_sandbox_id, records)
-        case cri_pb2.CreateContainerRequest():
-            return add_pod(container_of(request), _pod_of_new_container(request, records))
-        case cri_pb2.UpdateContainerResourcesRequest():
-            return _with_pod(updated_container(_container(request.container_id, records), request), records)
-        case cri_pb2.StartContainerRequest() | cri_pb2.StopContainerRequest():
-            return _with_pod(_container(request.container_id, records), records)
-        case _:
-            raise ValueError(f"{type(request).__name__} has no hook")
-
-
-def _pod(sandbox_id: str, records: Records) -> PodSandboxHookRequest:
-    sandbox = records.sandbox(sandbox_id)
-    if sandbox is None:
-        raise _unknown("sandbox", sandbox_id)
-    return sandbox.pod
-
-
-def _pod_of_new_container(request: cri_pb2.CreateContainerRequest, records: Records) -> PodSandboxHookRequest:
-    """Return the recorded pod or, if the sandbox has no record, the one described in the request."""
-    sandbox = records.sandbox(request.pod_sandbox_id)
-    if sandbox is not None:
-        return sandbox.pod
-    if request.HasField("sandbox_config"):
-        return pod_of(request.sandbox_config)
-    raise _unknown("sandbox", request.pod_sandbox_id)
-
-
-def _container(container_id: str, records: Records) -> Container:
-    container = records.container(container_id)
-    if container is None:
-        raise _unknown("container", container_id)
-    return container
-
-
-def _with_pod(container: Container, records: Records) -> ContainerResourceHookRequest:
-    return add_pod(container.container, _pod(container.sandbox_id, records))
-
-
-def _unknown(kind: str, name: str) -> GovernorError:
-    message = f"{kind} {name!r} is unknown to the runtime proxy, so no plugin can be called for it"
-    return GovernorError(Kind.NOT_FOUND, f"unknown-{kind}", message)

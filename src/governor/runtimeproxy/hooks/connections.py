@@ -1,19 +1,19 @@
-"""Hooked calls of each relayed connection: stream events in, dispatch in a task per call, commands to the relay out."""
+"""Hooked calls of each relayed connection: stream events in, dispatch to plugins, commands to the relay out."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from governor.process.telemetry import logging
 from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.hooks.calls import CALLS
-from governor.runtimeproxy.hooks.dispatch import Dispatcher, Rejected
-from governor.runtimeproxy.hooks.held_call import Held
+from governor.runtimeproxy.hooks.dispatch import Dispatcher
+from governor.runtimeproxy.hooks.held_call import Held, Rejected
 from governor.runtimeproxy.http2.events import (
     RelayEvent,
     RequestData,
     RequestHeld,
+    RequestTooLarge,
     ResponseHeld,
     StreamClosed,
     StreamOpened,
@@ -24,13 +24,11 @@ from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
 from governor.runtimeproxy.ops.tap import ConnectionTap, Tap
 from governor.runtimeproxy.plugins.client import Plugins
-from governor.runtimeproxy.session import Pump, Spawn
+from governor.runtimeproxy.session import Pump
 from governor.runtimeproxy.store.records import Records
 from governor.wire.hooks.points import Hook
 
 _log = logging.get_logger(__name__)
-_Step = Callable[[], Coroutine[Any, Any, Callable[[], None] | None]]
-"""Work on a held call; the callback that it returns runs after the peers' bytes are written."""
 _PATHS = {path.encode(): call for path, call in CALLS.items()}
 
 
@@ -46,6 +44,8 @@ class PluginHooks:
         self._tap = tap
         self._records = records
         self._connections: set[ConnectionHooks] = set()
+        self._notifying = 0
+        self.notified: Callable[[], None] = lambda: None
 
     @property
     def has_plugins(self) -> bool:
@@ -57,19 +57,32 @@ class PluginHooks:
         """Return whether connections must be relayed rather than copied."""
         return self.has_plugins or self._tap.is_open
 
+    @property
+    def is_notifying(self) -> bool:
+        """Return whether plugins are being notified of what the runtime has done."""
+        return self._notifying > 0
+
     def hooked(self, path: bytes) -> bool:
         """Return whether a call is held, for its hooks or for the records."""
         return path in _PATHS and self.has_plugins
 
-    def handler_for(self, relay: Relay, spawn: Spawn, pump: Pump) -> "ConnectionHooks":
+    def handler_for(self, relay: Relay, pump: Pump) -> "ConnectionHooks":
         """Return the handler of a relayed connection's held calls."""
         tap = ConnectionTap(self._tap, self._records)
-        connection = ConnectionHooks(
-            relay, spawn, pump, self._dispatcher, self._metrics, tap, self._connections.discard
-        )
+        connection = ConnectionHooks(self, relay, pump, self._dispatcher, self._metrics, tap)
         self._connections.add(connection)
         relay.tapped = self._tap.is_open
         return connection
+
+    def discard(self, connection: "ConnectionHooks") -> None:
+        """Forget a closed connection."""
+        self._connections.discard(connection)
+
+    def count_notification(self, change: int) -> None:
+        """Count the start or the end of a notification."""
+        self._notifying += change
+        if not self._notifying:
+            self.notified()
 
     def tap_changed(self) -> None:
         """Start or stop reporting of calls after a tap was opened or closed."""
@@ -82,34 +95,38 @@ class ConnectionHooks:
 
     def __init__(
         self,
+        hooks: PluginHooks,
         relay: Relay,
-        spawn: Spawn,
         pump: Pump,
         dispatcher: Dispatcher,
         metrics: HookMetrics,
         tap: ConnectionTap,
-        closed: Callable[["ConnectionHooks"], None],
     ) -> None:
+        self._hooks = hooks
         self.relay = relay
-        self._spawn = spawn
         self._pump = pump
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._tap = tap
-        self._closed = closed
         self._held: dict[int, Held] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def handle(self, event: RelayEvent) -> None:
         """Handle an event of a stream."""
         match event:
             case RequestHeld():
                 held = self._held[event.stream_id] = Held(_PATHS[event.path], event.fields)
-                self._start(event.stream_id, held, partial(self._before, event, held))
+                self._guard(
+                    event.stream_id,
+                    held,
+                    lambda: self._dispatcher.before(held, event.body, partial(self._dispatched, event.stream_id, held)),
+                )
             case ResponseHeld():
                 self._responded(event, self._held[event.stream_id])
             case StreamClosed():
                 self._end(event)
+            case RequestTooLarge():
+                held = self._held[event.stream_id] = Held(_PATHS[event.path], event.fields)
+                self._dispatcher.too_large(held, partial(self._passed_on, event.stream_id, held))
             case StreamOpened():
                 self._tap.opened(event)
             case RequestData():
@@ -119,38 +136,43 @@ class ConnectionHooks:
 
     def close(self) -> None:
         """Cancel all work for the connection, except notifying plugins of what the runtime has done."""
-        for stream, task in self._tasks.items():
-            if not self._held[stream].succeeded:
-                task.cancel()
-        self._tasks.clear()
-        self._closed(self)
+        for held in self._held.values():
+            if not held.succeeded:
+                held.cancel()
+        self._hooks.discard(self)
 
-    def _start(self, stream: int, held: Held, step: _Step) -> None:
-        self._tasks[stream] = self._spawn(partial(self._run, stream, held, step))
-
-    async def _run(self, stream: int, held: Held, step: _Step) -> None:
-        """Run a step; whatever it raises becomes the client's response."""
-        then: Callable[[], None] | None = None
+    def _guard(self, stream: int, held: Held, step: Callable[[], None]) -> None:
+        """Run a step; a defect of the proxy must not leave the client waiting."""
         try:
-            then = await step()
-        except Rejected as rejected:
-            self._reject(stream, held, rejected.code, rejected.message)
-        except Exception as error:  # noqa: BLE001 - a defect of the proxy must not leave the client waiting
+            step()
+        except Exception as error:  # noqa: BLE001 - see above
             _log.error("held call failed in the proxy", exc_info=error)
             self._reject(stream, held, status_codes.INTERNAL, "internal error of the runtime proxy; see its log")
-        finally:
-            self._tasks.pop(stream, None)
-            self._pump(then)
+            self._pump()
 
     def _reject(self, stream: int, held: Held, code: int, message: str) -> None:
         held.rejection = message
         self.relay.refuse(stream, code, message)
 
-    async def _before(self, requested: RequestHeld, held: Held) -> Callable[[], None] | None:
-        await self._dispatcher.before(held, requested.body)
-        is_released = self.relay.release(requested.stream_id, held.body, hold_response=True)
+    def _dispatched(self, stream: int, held: Held, rejected: Rejected | None) -> None:
+        """Release or reject a request that plugins were called for."""
+        held.work = None
+        if rejected is not None:
+            self._reject(stream, held, rejected.code, rejected.message)
+            self._pump()
+            return
+        is_released = self.relay.release(stream, held.body, hold_response=True)
+        held.body = None
         # Logged after the request is written, so that the runtime does not wait for the log.
-        return partial(audit.record, held.merged) if is_released and held.merged is not None else None
+        self._pump(partial(audit.record, held) if is_released else None)
+
+    def _passed_on(self, stream: int, held: Held, rejected: Rejected | None) -> None:
+        """Forward or reject a request that is too large to be held."""
+        if rejected is not None:
+            self._reject(stream, held, rejected.code, rejected.message)
+        else:
+            self.relay.pass_on(stream)
+        self._pump()
 
     def _responded(self, event: ResponseHeld, held: Held) -> None:
         held.is_response_read = True
@@ -158,37 +180,47 @@ class ConnectionHooks:
         if hook is None:
             self.relay.release_response(event.stream_id)
         else:
-            self._start(event.stream_id, held, partial(self._after, event.stream_id, held, hook))
+            self._notify(held, hook, partial(self._notified, event.stream_id, held))
 
-    async def _after(self, stream: int, held: Held, hook: Hook) -> None:
-        await self._dispatcher.after(held, hook)
-        self.relay.release_response(stream)
+    def _notify(self, held: Held, hook: Hook, done: Callable[[Rejected | None], None]) -> None:
+        self._hooks.count_notification(1)
+
+        def ended(rejected: Rejected | None) -> None:
+            held.work = None
+            self._hooks.count_notification(-1)
+            done(rejected)
+
+        self._dispatcher.after(held, hook, ended)
+
+    def _notified(self, stream: int, held: Held, rejected: Rejected | None) -> None:
+        if rejected is not None:
+            self._reject(stream, held, rejected.code, rejected.message)
+        else:
+            self.relay.release_response(stream)
+        if stream in self._held:
+            self._pump()
+        else:
+            # The client is gone; the call has ended now.
+            self._dispatcher.finish(held)
 
     def _end(self, event: StreamClosed) -> None:
         held = self._held.pop(event.stream_id, None)
-        task = self._tasks.pop(event.stream_id, None)
-        if held is not None and event.outcome is Outcome.COMPLETED and not held.is_response_read:
-            task = self._passed_unread(event, held)
-        if task is not None:
-            if held is None or not held.succeeded:
-                task.cancel()
-            # A plugin call may be running until the task has ended.
-            task.add_done_callback(lambda _task: self._finish(event, held))
-        else:
-            # Deferred, so that the client does not wait for it.
-            asyncio.get_running_loop().call_soon(self._finish, event, held)
         if event.hooked:
-            self._metrics.calls.labels(str(_PATHS[event.path]), event.outcome.value).inc()
+            self._metrics.count_call(str(_PATHS[event.path]), event.outcome.value)
+        if held is not None and event.outcome is Outcome.COMPLETED and not held.is_response_read:
+            self._passed_unread(event, held)
+        if held is not None and not held.succeeded:
+            held.cancel()
+        # Deferred, so that the client does not wait for it.
+        asyncio.get_running_loop().call_soon(self._finish, event, held)
 
-    def _passed_unread(self, event: StreamClosed, held: Held) -> "asyncio.Task[None] | None":
+    def _passed_unread(self, event: StreamClosed, held: Held) -> None:
         """Notify plugins of a call whose response was too large to be held."""
         hook = self._dispatcher.responded_unread(held, event.grpc_status)
-        if hook is None:
-            return None
-        step = partial(self._after, event.stream_id, held, hook)
-        return self._spawn(partial(self._run, event.stream_id, held, step))
+        if hook is not None:
+            self._notify(held, hook, lambda _rejected: self._dispatcher.finish(held))
 
     def _finish(self, event: StreamClosed, held: Held | None) -> None:
-        if held is not None:
+        if held is not None and held.work is None:
             self._dispatcher.finish(held)
         self._tap.ended(event, held)

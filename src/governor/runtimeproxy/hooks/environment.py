@@ -1,6 +1,7 @@
 """A container's environment: a list of bytes in CRI, a map of texts in the hook protocol.
 
-CRI's order, duplicates and bytes are kept:
+Both encode a variable alike, so variables travel as encoded entries and are decoded only where they differ: there may
+be hundreds of thousands. CRI's order, duplicates and bytes are kept:
 
 | in CRI | in the map |
 |---|---|
@@ -15,47 +16,81 @@ returns any variable: by its response alone, a plugin that returns only what it 
 removes the rest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from governor.runtimeproxy.cri.cri_pb2 import KeyValue
+from google.protobuf.message import DecodeError
+
+from governor.errors import invalid
+from governor.runtimeproxy.cri.cri_pb2 import KeyValue, RequestVariables
 from governor.runtimeproxy.hooks.changes import Difference, FieldPath, Value
 from governor.values.secret import Secret
 
 
-def copy_variables(variables: Iterable[KeyValue], target: MutableMapping[str, str]) -> None:
-    """Copy the variables that have a text form into ``target``."""
-    try:
-        for each in variables:
-            target[each.key] = each.value.decode()
-    except UnicodeDecodeError:
-        target.clear()
-        last = {each.key: _text(each.value) for each in variables}
-        target.update({key: text for key, text in last.items() if text is not None})
+class Environment:
+    """The variables of one container, as encoded entries in order."""
+
+    __slots__ = ("_visible", "entries")
+
+    def __init__(self, entries: Sequence[bytes] = ()) -> None:
+        self.entries = entries
+        self._visible: Sequence[bytes] | None = None
+
+    @property
+    def visible(self) -> Sequence[bytes]:
+        """The entries that plugins can be sent."""
+        if self._visible is None:
+            self._visible = self.entries if all(map(bytes.isascii, self.entries)) else _texts_only(self.entries)
+        return self._visible
+
+    def encoded(self) -> bytes:
+        """Return the part of a hook request that carries the variables."""
+        return RequestVariables(container_envs=self.visible).SerializeToString()
+
+    def texts(self) -> dict[str, str]:
+        """Return the visible variables by name."""
+        return dict(map(_text, self.visible))
+
+    def names(self, most: int, most_chars: int) -> tuple[str, ...]:
+        """Return the first names, at most so many and of so many characters together."""
+        names = dict.fromkeys(_text(each)[0] for each in self.visible[:most])
+        found: list[str] = []
+        for name in names:
+            most_chars -= len(name)
+            if most_chars < 0:
+                break
+            found.append(name)
+        return tuple(found)
+
+    def with_changes(self, changes: Iterable[tuple[str, Value]]) -> "Environment":
+        """Return the environment with these variables set; None removes one."""
+        entries = list(self.entries)
+        names = [_decode(each).key for each in entries]
+        for name, value in changes:
+            indexes = [index for index, each in enumerate(names) if each == name]
+            if isinstance(value, Secret):
+                entry = _encode(name, value.reveal())
+                if indexes:
+                    entries[indexes[-1]] = entry
+                else:
+                    entries.append(entry)
+                    names.append(name)
+            else:
+                for index in reversed(indexes):
+                    del entries[index], names[index]
+        return Environment(entries)
 
 
-def set_variable(variables: Any, name: str, value: Value) -> None:
-    """Set a variable in a CRI request; None removes it."""
-    indexes = [index for index, each in enumerate(variables) if each.key == name]
-    if isinstance(value, Secret):
-        entry = variables[indexes[-1]] if indexes else variables.add(key=name)
-        entry.value = value.reveal().encode()
-    else:
-        for index in reversed(indexes):
-            del variables[index]
-
-
-def environment_differences(
-    sent: Mapping[str, str], returned: Mapping[str, str], *, replaces: bool
-) -> Iterator[Difference]:
+def environment_differences(sent: Environment, returned: Sequence[bytes], *, replaces: bool) -> Iterator[Difference]:
     """Yield the variables that a plugin set and, if it ``replaces`` the environment, those that it removed."""
-    if not returned:
+    known = set(sent.visible)
+    changed = [each for each in returned if each not in known]
+    if not returned or not (changed or replaces):
         return
-    # Protobuf maps are much slower than dictionaries when read entry by entry.
-    before, after = dict(sent), dict(returned)
-    for path, old, new in entry_differences(before, after):
+    before = sent.texts()
+    # Another library may encode an entry differently, for example an empty value.
+    for path, old, new in entry_differences(before, dict(map(_returned, changed))):
         yield path, None if old is None else Secret(old), Secret(new)
-    for key in sorted(before.keys() - after.keys()) if replaces else ():
+    for key in sorted(before.keys() - {_text(each)[0] for each in returned}) if replaces else ():
         yield (key,), Secret(before[key]), None
 
 
@@ -66,8 +101,42 @@ def entry_differences(before: Mapping[str, str], after: dict[str, str]) -> Itera
             yield (key,), before.get(key), value
 
 
-def _text(value: bytes) -> str | None:
+def _texts_only(entries: Sequence[bytes]) -> list[bytes]:
+    """Return the entries whose value is UTF-8, without those of names whose last value is not."""
+    decoded = [(each, _decode(each)) for each in entries]
+    last = {variable.key: variable.value for _, variable in decoded}
+    hidden = {key for key, value in last.items() if not _is_text(value)}
+    return [each for each, variable in decoded if variable.key not in hidden and _is_text(variable.value)]
+
+
+def _is_text(value: bytes) -> bool:
     try:
-        return value.decode()
+        value.decode()
     except UnicodeDecodeError:
-        return None
+        return False
+    return True
+
+
+def _text(entry: bytes) -> tuple[str, str]:
+    variable = _decode(entry)
+    return variable.key, variable.value.decode(errors="replace")
+
+
+def _returned(entry: bytes) -> tuple[str, str]:
+    try:
+        variable = KeyValue.FromString(entry)
+        return variable.key, variable.value.decode()
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise invalid("hook-answer", "a variable in the response is not UTF-8") from error
+
+
+def _encode(name: str, value: str) -> bytes:
+    return KeyValue(key=name, value=value.encode()).SerializeToString()
+
+
+def _decode(entry: bytes) -> KeyValue:
+    """Return a variable; one that cannot be decoded has no name, and so none that a plugin can set."""
+    try:
+        return KeyValue.FromString(entry)
+    except DecodeError:
+        return KeyValue(value=b"\xff")

@@ -4,25 +4,80 @@ import asyncio
 import datetime
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from governor.runtimeproxy.grpc.deadlines import reserve_s, timeout_s
 from governor.runtimeproxy.grpc.unary import Metadata
 from governor.runtimeproxy.hooks.calls import Call, CriRequest
-from governor.runtimeproxy.hooks.merge import MergedRequest
+from governor.runtimeproxy.hooks.changes import Change, Conflict
 from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.ops.control import PluginCall, Subject, Trail
+from governor.runtimeproxy.store.records import Container
 from governor.wire.hooks.points import Hook
 
 _TRACE_HEADERS: Final = (b"traceparent", b"tracestate", b"baggage")
+_NO_SUBJECT: Final = Subject()
 _TRAIL_CHARS: Final = 200
 _TRAIL_CHANGES: Final = 64
 
 
+class Rejected(Exception):  # noqa: N818 - a response, not a defect
+    """Ends a call with a status from the proxy instead of the runtime's response."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """A request as the runtime gets it, and the plugins' changes to it."""
+
+    request: CriRequest
+    """What is needed when the runtime has responded."""
+    body: bytes | None
+    """The new body, if there are changes."""
+    created: Container | None
+    """The record of a container that is created."""
+    changes: tuple[Change, ...]
+    conflicts: tuple[Conflict, ...]
+    unused: tuple[Change, ...]
+
+
+class Cancellable(Protocol):
+    """Work on a held call."""
+
+    def cancel(self) -> object:
+        """End it without a result."""
+
+
 class Held:
     """State of one held call; the dispatcher fills it in."""
+
+    __slots__ = (
+        "_plugin_calls",
+        "_started_s",
+        "body",
+        "call",
+        "changes",
+        "conflicts",
+        "created",
+        "encoding",
+        "is_cancelled",
+        "is_response_read",
+        "metadata",
+        "not_called",
+        "rejection",
+        "request",
+        "started",
+        "subject",
+        "succeeded",
+        "timeout_s",
+        "unused",
+        "work",
+    )
 
     def __init__(self, call: Call, fields: Fields) -> None:
         self.call = call
@@ -30,23 +85,48 @@ class Held:
         """None until the body is decoded."""
         self.body: bytes | None = None
         """Replaces the body for the runtime, if set."""
-        headers = dict(fields)
-        self.encoding = headers.get(b"grpc-encoding", b"").decode(errors="replace")
-        # Not from the dictionary: tracestate and baggage may span several fields.
-        self.metadata: Metadata = [field for field in fields if field[0] in _TRACE_HEADERS]
-        self.timeout_s = timeout_s(headers.get(b"grpc-timeout", b"").decode(errors="replace"))
-        self.subject = Subject()
-        self.merged: MergedRequest | None = None
+        self.created: Container | None = None
+        """The record of a container that is created."""
+        self.encoding = ""
+        self.timeout_s: float | None = None
+        metadata = []
+        for field in fields:
+            match field[0]:
+                case b"grpc-timeout":
+                    self.timeout_s = timeout_s(field[1].decode(errors="replace"))
+                case b"grpc-encoding":
+                    self.encoding = field[1].decode(errors="replace")
+                case name if name in _TRACE_HEADERS:
+                    metadata.append(field)
+        self.metadata: Metadata = metadata
+        self.subject = _NO_SUBJECT
+        self.changes: tuple[Change, ...] = ()
         """The plugins' changes, set once the call is certain to continue."""
+        self.conflicts: tuple[Conflict, ...] = ()
+        self.unused: tuple[Change, ...] = ()
         self.not_called = ""
         """Why no plugin could be called."""
         self.rejection = ""
         self.is_response_read = False
         self.succeeded = False
         """Whether the runtime responded with OK."""
+        self.work: Cancellable | None = None
+        """What is going on, if it can be cancelled."""
+        self.is_cancelled = False
         self.started = time.time()
         self._started_s = asyncio.get_running_loop().time()
         self._plugin_calls: list[PluginCall] = []
+
+    def cancel(self) -> None:
+        """Cancel what is going on."""
+        self.is_cancelled = True
+        if self.work is not None:
+            self.work.cancel()
+
+    def apply(self, applied: Applied) -> None:
+        """Set the plugins' changes."""
+        self.request, self.body, self.created = applied.request, applied.body, applied.created
+        self.changes, self.conflicts, self.unused = applied.changes, applied.conflicts, applied.unused
 
     def left_s(self, max_reserve_s: float) -> float | None:
         """Return the time left for plugins, or None without a deadline."""
@@ -64,23 +144,28 @@ class Held:
         self._plugin_calls[-1] = msgspec.structs.replace(self._plugin_calls[-1], error=error[:_TRAIL_CHARS])
 
     @property
-    def involved_plugins(self) -> bool:
-        """Return whether a plugin was called, or should have been."""
-        return bool(self._plugin_calls or self.not_called or self.rejection)
+    def is_notable(self) -> bool:
+        """Return whether a plugin changed anything or failed."""
+        return bool(
+            self.changes
+            or self.conflicts
+            or self.unused
+            or self.rejection
+            or self.not_called
+            or any(each.error for each in self._plugin_calls)
+        )
 
     def trail(self) -> Trail:
         """Return the plugins' part in this call so far, bounded in size."""
-        merged = self.merged
-        changes = () if merged is None else merged.changes
         return Trail(
             time=datetime.datetime.fromtimestamp(self.started, datetime.UTC),
             call=str(self.call),
             container=self.subject.container,
             asked=tuple(self._plugin_calls),
-            changes=tuple(each.masked(_TRAIL_CHARS) for each in changes[:_TRAIL_CHANGES]),
-            conflicts=() if merged is None else _texts(merged.conflicts),
-            unused=() if merged is None else _texts(merged.unused),
-            left_out=len(changes[_TRAIL_CHANGES:]),
+            changes=tuple([each.masked(_TRAIL_CHARS) for each in self.changes[:_TRAIL_CHANGES]]),
+            conflicts=_texts(self.conflicts),
+            unused=_texts(self.unused),
+            left_out=len(self.changes[_TRAIL_CHANGES:]),
             unasked=self.not_called[: 2 * _TRAIL_CHARS],
             refusal=self.rejection[: 2 * _TRAIL_CHARS],
         )

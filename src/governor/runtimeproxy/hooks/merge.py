@@ -13,35 +13,26 @@ Plugins are called in order, and each receives the request with all earlier chan
 
     merged = begin(call, request, records)
     for plugin in plugins:
-        response = ...  # the plugin's response to merged.hook_request
-        merged = merged.add(plugin.name, response)
+        answer = ...  # the plugin's answer to merged.question
+        merged = merged.add(plugin.name, answer)
     body = write(merged.result()) if merged.changes else body
 """
 
 import copy
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
-from google.protobuf.message import Message
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.hooks.calls import Call, CriRequest, hook_request_for
-from governor.runtimeproxy.hooks.changes import (
-    Change,
-    Conflict,
-    ConflictPolicy,
-    Difference,
-    FieldPath,
-    Value,
-    resolve,
-)
-from governor.runtimeproxy.hooks.environment import entry_differences, environment_differences, set_variable
-from governor.runtimeproxy.hooks.resources import resource_differences, set_hugepages
+from governor.runtimeproxy.hooks.calls import Call, CriRequest
+from governor.runtimeproxy.hooks.changes import Change, Conflict, ConflictPolicy, Difference, resolve
+from governor.runtimeproxy.hooks.environment import Environment, entry_differences, environment_differences
+from governor.runtimeproxy.hooks.fields import set_field
+from governor.runtimeproxy.hooks.questions import ENVIRONMENT, Answer, Question, question_for
+from governor.runtimeproxy.hooks.resources import resource_differences
 from governor.runtimeproxy.store.records import Records
-from governor.values.secret import Secret
-from governor.wire.hooks.points import HookRequest, HookResponse
 
 R = TypeVar("R", bound=CriRequest)
 
@@ -51,8 +42,8 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
 
     call: Call
     request: CriRequest
-    original: HookRequest
-    """The hook request for the first plugin."""
+    original: Question
+    """The question for the first plugin."""
     applied: tuple[Change, ...] = ()
     """Every accepted change, in the order of the plugins."""
     conflicts: tuple[Conflict, ...] = ()
@@ -60,9 +51,9 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
     """Changes of fields that this call's request does not have."""
 
     @functools.cached_property
-    def hook_request(self) -> HookRequest:
-        """Return the hook request for the next plugin."""
-        return _with_changes(self.original, self.applied)
+    def question(self) -> Question:
+        """Return the question for the next plugin."""
+        return self.original.with_changes(self.applied)
 
     @functools.cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -82,17 +73,17 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
     def add(
         self,
         plugin: str,
-        response: HookResponse,
+        answer: Answer,
         policy: ConflictPolicy = ConflictPolicy.LAST_WINS,
         *,
         replace_environment: bool = False,
     ) -> "MergedRequest":
-        """Merge a plugin's response to ``hook_request``; with ``replace_environment`` it may remove variables.
+        """Merge a plugin's answer to ``question``; with ``replace_environment`` it may remove variables.
 
         Raise INVALID ``hook-answer`` if a value is out of range, CONFLICT ``plugins-conflict`` if it conflicts with
         an earlier plugin and the policy is REFUSE.
         """
-        found = differences(self.original, self.hook_request, response, replace_environment=replace_environment)
+        found = differences(self.original, self.question, answer, replace_environment=replace_environment)
         changes = [Change(plugin, *each) for each in found]
         targets = self.call.shape.targets
         resolution = resolve(self.applied, (each for each in changes if each.path[0] in targets), policy)
@@ -110,29 +101,37 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
 
 def begin(call: Call, request: CriRequest, records: Records) -> MergedRequest:
     """Return the request before any plugin; raise NOT_FOUND if its sandbox or container is unknown."""
-    return MergedRequest(call, request, hook_request_for(request, records))
+    return MergedRequest(call, request, question_for(request, records))
 
 
 def differences(
-    original: HookRequest, sent: HookRequest, response: HookResponse, *, replace_environment: bool = False
+    original: Question, sent: Question, answer: Answer, *, replace_environment: bool = False
 ) -> Iterator[Difference]:
-    """Yield what a plugin changed in the hook request ``sent``; ``original`` is the one before all plugins."""
-    # Unset fields of a response change nothing.
-    for field, returned in response.ListFields():
+    """Yield what a plugin changed in the question ``sent``; ``original`` is the one before all plugins."""
+    # Unset fields of an answer change nothing.
+    for field, returned in answer.message.ListFields():
         name = field.name
-        if name == _ENVIRONMENT:
-            found = environment_differences(getattr(sent, name), returned, replaces=replace_environment)
-        else:
-            found = _RULES[name](getattr(original, name), getattr(sent, name), returned)
-        for path, old, new in found:
+        for path, old, new in _RULES[name](getattr(original.message, name), getattr(sent.message, name), returned):
             yield (name, *path), old, new
+    if answer.variables:
+        variables = environment_differences(sent.sent_environment, answer.variables, replaces=replace_environment)
+        for path, old, new in variables:
+            yield (ENVIRONMENT, *path), old, new
 
 
 def apply_changes(call: Call, request: R, changes: Iterable[Change]) -> R:
     """Return a copy of a CRI request with these changes; all other fields, known or not, are kept."""
     result = copy.deepcopy(request)
+    variables = []
     for change in changes:
-        set_field(result, (*call.shape.targets[change.path[0]], *change.path[1:]), change.new)
+        if change.path[0] == ENVIRONMENT:
+            variables.append((change.path[1], change.new))
+        else:
+            set_field(result, (*call.shape.targets[change.path[0]], *change.path[1:]), change.new)
+    if variables and isinstance(result, cri_pb2.CreateContainerRequest):
+        entries = Environment(list(result.config.envs)).with_changes(variables).entries
+        del result.config.envs[:]
+        result.config.envs.extend(entries)
     return result
 
 
@@ -148,37 +147,6 @@ def is_effective(request: CriRequest, change: Change) -> bool:
     return True
 
 
-def set_field(message: Any, path: FieldPath, value: Value) -> None:
-    """Set a field of a message, or an entry of a map or list; None removes an entry."""
-    *parents, last = path
-    for parent in parents:
-        message = getattr(message, parent)
-    if isinstance(message, Message):
-        setattr(message, last, value)
-    elif isinstance(message, MutableMapping):
-        _set_entry(message, last, value)
-    elif isinstance(value, int):
-        set_hugepages(message, last, value)
-    else:
-        set_variable(message, last, value)
-
-
-def _set_entry(entries: MutableMapping[str, str], key: str, value: Value) -> None:
-    if value is None:
-        del entries[key]
-    else:
-        entries[key] = value.reveal() if isinstance(value, Secret) else str(value)
-
-
-def _with_changes(request: HookRequest, changes: Collection[Change]) -> HookRequest:
-    if not changes:
-        return request
-    changed = copy.deepcopy(request)
-    for change in changes:
-        set_field(changed, change.path, change.new)
-    return changed
-
-
 def _text_differences(_original: str, sent: str, returned: str) -> Iterator[Difference]:
     if returned not in ("", sent):
         yield (), sent, returned
@@ -191,7 +159,6 @@ def _map_differences(
         yield from entry_differences(sent, dict(returned))
 
 
-_ENVIRONMENT: Final = "container_envs"
 _RULES: Final[Mapping[str, Callable[[Any, Any, Any], Iterator[Difference]]]] = {
     "labels": _map_differences,
     "annotations": _map_differences,

@@ -99,4 +99,4 @@ def _of_container(container_id: str, records: Records) -> Subject:
     container = records.container(container_id)
     if container is None:
         return Subject(container_id=container_id)
-    return _of_sandbox(container.sandbox_id, records, container.creation.config.metadata.name, container_id)
+    return _of_sandbox(container.sandbox_id, records, container.name, container_id)

@@ -41,12 +41,12 @@ class Limits(msgspec.Struct, frozen=True):
     """Concurrent streams per client."""
     max_header_list: int = 256 * _KIB
     """Bytes of a header list, encoded or decoded."""
-    max_held_body: int = 16 * _MIB + 64 * _KIB
-    """Bytes of one held request: the 16 MiB that kubelet and containerd allow, and a margin for framing."""
+    max_held_body: int = 6 * _MIB + 64 * _KIB
+    """Bytes of one held request. Linux starts no process with an environment above 6 MiB, and all else is small."""
     max_held_response: int = 64 * _KIB
     """Bytes of one held response, which has an id at most; a longer one is forwarded unread, never refused."""
     max_held_total: int = 128 * _MIB
-    """Bytes of all held requests on all connections."""
+    """Memory for all held requests on all connections."""
     max_backlog: int = 4 * _MIB
     """Unwritten bytes, not counting DATA, which windows limit, for a peer that does not read."""
     max_resets: int = 10_000

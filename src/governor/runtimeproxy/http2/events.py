@@ -79,6 +79,14 @@ class RequestHeld(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class RequestTooLarge(msgspec.Struct, frozen=True):
+    """A request is too large to be held: pass it on, or refuse it."""
+
+    stream_id: int
+    path: bytes
+    fields: Fields
+
+
 class ResponseHeld(msgspec.Struct, frozen=True):
     """A held response is complete: release or refuse it. In a Trailers-Only response ``trailers`` is empty."""
 
@@ -101,4 +109,6 @@ class StreamClosed(msgspec.Struct, frozen=True):
     """The gRPC status sent to the client; empty if none."""
 
 
-RelayEvent: TypeAlias = UpstreamNeeded | StreamOpened | RequestData | RequestHeld | ResponseHeld | StreamClosed
+RelayEvent: TypeAlias = (
+    UpstreamNeeded | StreamOpened | RequestData | RequestHeld | RequestTooLarge | ResponseHeld | StreamClosed
+)

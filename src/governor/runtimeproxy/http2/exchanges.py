@@ -12,6 +12,7 @@ from governor.runtimeproxy.http2.errors import ErrorCode
 from governor.runtimeproxy.http2.events import RelayEvent, RequestHeld, ResponseHeld, StreamClosed, UpstreamNeeded
 from governor.runtimeproxy.http2.frames import MAX_STREAM_ID
 from governor.runtimeproxy.http2.header_blocks import Fields
+from governor.runtimeproxy.http2.held_budget import HeldBudget
 from governor.runtimeproxy.http2.streams import Exchange, Outcome, Peer, Stream
 
 RESOURCE_EXHAUSTED: Final = 8
@@ -25,7 +26,7 @@ _NAMES: Final = {Peer.RUNTIME: "runtime", Peer.IMAGES: "image service"}
 class ExchangeTable:
     """The open exchanges of one client, and the connections between which they are relayed."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, budget: HeldBudget) -> None:
         self.client = Connection(limits, server_side=True)
         self.upstreams: dict[Peer, Connection] = {}
         self.by_id: dict[int, Exchange] = {}
@@ -37,6 +38,7 @@ class ExchangeTable:
         self.resets = 0
         """Streams that the client reset, less those that completed."""
         self._limits = limits
+        self.budget = budget
         self._unavailable: dict[Peer, str] = {}
         self._going_away: set[Peer] = set()
         self._queues: dict[Peer, dict[int, Exchange]] = {}
@@ -136,13 +138,14 @@ class ExchangeTable:
 
     def _data_written(self, stream: Stream, written: int) -> None:
         """Credit the sender of DATA that was written to ``stream``, unless it got its credit while held."""
-        if stream.credited_bytes:
-            credited = min(written, stream.credited_bytes)
-            stream.credited_bytes -= credited
-            self.held_bytes -= credited
-            written -= credited
-        if written:
-            self.credit(opposite(stream), written)
+        if stream.held_bytes:
+            self._count_held(stream, -min(written, stream.held_bytes))
+        if stream.reserved_bytes and not stream.buffered_bytes:
+            self.release_memory(stream)
+        credited = min(written, stream.credited_bytes)
+        stream.credited_bytes -= credited
+        if written > credited:
+            self.credit(opposite(stream), written - credited)
         if stream.end_sent:
             self.close_if_complete(stream.exchange)
 
@@ -214,10 +217,41 @@ class ExchangeTable:
         if not upstream.closed:
             self._open_queued(exchange.upstream_peer)
 
+    def _count_held(self, stream: Stream, change: int) -> None:
+        stream.held_bytes += change
+        self.held_bytes += change
+
+    def hold(self, stream: Stream, size: int) -> None:
+        """Count queued DATA of a stream as held."""
+        self._count_held(stream, size)
+
+    def credit_held(self, stream: Stream) -> None:
+        """Credit the sender of DATA that is held, unless it waits for memory."""
+        due = stream.buffered_bytes - stream.credited_bytes
+        if due > 0 and not stream.is_waiting:
+            stream.credited_bytes += due
+            self.credit(opposite(stream), due)
+
+    def replace_body(self, stream: Stream, body: bytes) -> None:
+        """Replace the DATA of a held stream."""
+        self._count_held(stream, len(body) - stream.held_bytes)
+        stream.replace_body(body)
+        stream.credited_bytes = len(body)
+
+    def release_memory(self, stream: Stream) -> None:
+        """Give back the memory that is reserved for a stream, or wait for none any longer."""
+        size, stream.reserved_bytes = stream.reserved_bytes, 0
+        if stream.is_waiting:
+            stream.is_waiting = False
+            self.budget.leave(stream)
+        if size:
+            self.budget.release(size)
+
     def _drop_queued(self, stream: Stream) -> None:
-        self.held_bytes -= stream.credited_bytes
+        self._count_held(stream, -stream.held_bytes)
         stream.credited_bytes = 0
         stream.clear()
+        self.release_memory(stream)
 
     def _remove(self, exchange: Exchange) -> None:
         if self.by_id.pop(exchange.id, None) is None:

@@ -11,8 +11,10 @@ reconnects and gets a new relay. Deadlines are up to the caller.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final
 
+from governor.runtimeproxy.grpc.framing import PREFIX_BYTES, body_bytes
 from governor.runtimeproxy.http2.connection import Connection, Limits
 from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
 from governor.runtimeproxy.http2.events import (
@@ -22,6 +24,7 @@ from governor.runtimeproxy.http2.events import (
     HeadersReceived,
     RelayEvent,
     RequestData,
+    RequestTooLarge,
     StreamOpened,
     StreamReset,
     WindowUpdated,
@@ -38,6 +41,7 @@ from governor.runtimeproxy.http2.exchanges import (
 from governor.runtimeproxy.http2.flow_control import FlowControl
 from governor.runtimeproxy.http2.frames import Frame
 from governor.runtimeproxy.http2.header_blocks import Fields, FieldValidator
+from governor.runtimeproxy.http2.held_budget import HeldBudget
 from governor.runtimeproxy.http2.streams import Exchange, Outcome, Peer, Stream
 from governor.runtimeproxy.http2.watches import WATCH_ENDED, WATCHES
 
@@ -54,15 +58,16 @@ class Relay:
         *,
         has_image_service: bool = False,
         limits: Limits | None = None,
-        total_held: Callable[[], tuple[int, int]] | None = None,
+        budget: HeldBudget | None = None,
+        granted: Callable[[], None] = lambda: None,
     ) -> None:
         self._hooked = hooked
-        self._total_held = total_held or (lambda: (self.held_bytes, 1))
-        """Returns the bytes held by all relays, and the number of relays."""
         self._has_image_service = has_image_service
         self._limits = limits or Limits()
         self._validator = FieldValidator()
-        self._exchanges = ExchangeTable(self._limits)
+        self._exchanges = ExchangeTable(self._limits, budget or HeldBudget(self._limits.max_held_total))
+        self._granted = granted
+        """Called when a request that waited for memory continues: there may be events, and bytes to send."""
         self.tapped = False
         """Whether to emit StreamOpened for every stream, and RequestData for requests that are not held."""
 
@@ -155,12 +160,21 @@ class Relay:
             return False
         stream = exchange.upstream
         if body is not None:
-            self._exchanges.held_bytes += len(body) - stream.credited_bytes
-            stream.replace_body(body)
-            stream.credited_bytes = len(body)
+            self._exchanges.replace_body(stream, body)
             stream.queued_headers[0] = _with_content_length(stream.queued_headers[0], len(body))
         stream.held = False
         exchange.client.held = hold_response
+        self._exchanges.open_upstream(exchange)
+        return True
+
+    def pass_on(self, stream_id: int) -> bool:
+        """Forward a request that is too large to be held, as it arrives. Return False if it is no longer held."""
+        exchange = self._exchanges.by_id.get(stream_id)
+        if exchange is None or not exchange.upstream.held:
+            return False
+        stream = exchange.upstream
+        stream.held = stream.is_waiting = False
+        exchange.client.held = True
         self._exchanges.open_upstream(exchange)
         return True
 
@@ -262,11 +276,10 @@ class Relay:
             self._exchanges.events.append(RequestData(stream.exchange.id, bytes(event.payload)))
         if not target.closed:
             target.enqueue(event.payload)
-        if target.held:
-            self._exchanges.held_bytes += size
-            target.credited_bytes += size
-        if target.held or target.closed:
+        else:
             self._exchanges.credit(stream, size)
+        if target.held:
+            self._exchanges.hold(target, size)
         self._forward(stream, target, end_stream=event.end_stream)
         target.own_last_chunk()
 
@@ -277,35 +290,58 @@ class Relay:
             target.end_queued = not target.closed
         if target.held:
             self._hold(target)
+            if target.held:
+                self._exchanges.credit_held(target)
         elif target.windows is not None and not target.closed:
             self._exchanges.flush(target)
         if end_stream:
             self._exchanges.close_if_complete(stream.exchange)
 
     def _hold(self, stream: Stream) -> None:
-        """Emit the event of a held message once it is complete.
-
-        Beyond the limits a request is refused. A response is forwarded unread: the runtime has done its work.
-        """
+        """Emit the event of a held message once it is complete."""
         if stream is stream.exchange.client:
-            exceeds = stream.buffered_bytes > self._limits.max_held_response
-        else:
-            exceeds = stream.buffered_bytes > self._limits.max_held_body or self._exceeds_share()
-        if not exceeds:
+            self._hold_response(stream)
+        elif not stream.is_waiting and self._has_memory(stream) and stream.end_queued:
+            self._exchanges.events.append(held_event(stream))
+
+    def _hold_response(self, stream: Stream) -> None:
+        """Hold a response; forward one beyond the limit unread, since the runtime has done its work."""
+        if stream.buffered_bytes <= self._limits.max_held_response:
             if stream.end_queued:
                 self._exchanges.events.append(held_event(stream))
-        elif stream is stream.exchange.client:
-            stream.held = False
-            stream.headers_sent = True
-            self._exchanges.flush(stream)
-        else:
-            message = "the message is too large to be held for a hook"
-            self._exchanges.respond(stream.exchange, RESOURCE_EXHAUSTED, message)
+            return
+        stream.held = False
+        stream.headers_sent = True
+        self._exchanges.flush(stream)
 
-    def _exceeds_share(self) -> bool:
-        """Whether all relays together hold too much, and this one more than an equal share."""
-        held, relays = self._total_held()
-        return held > self._limits.max_held_total and self.held_bytes * relays > self._limits.max_held_total
+    def _has_memory(self, stream: Stream) -> bool:
+        """Reserve memory for a request as soon as its size is known; return whether it is there."""
+        exchanges, exchange = self._exchanges, stream.exchange
+        size = max(stream.buffered_bytes, body_bytes(stream.first_bytes(PREFIX_BYTES)))
+        if size <= stream.reserved_bytes:
+            return True
+        if size > self._limits.max_held_body:
+            stream.is_waiting = True
+            exchanges.events.append(RequestTooLarge(exchange.id, exchange.path, stream.queued_headers[0]))
+        elif exchanges.budget.reserve(size - stream.reserved_bytes):
+            stream.reserved_bytes = size
+            return True
+        elif stream.reserved_bytes:
+            # It is longer than it announced, which would be invalid in any case.
+            exchanges.respond(exchange, RESOURCE_EXHAUSTED, "the message is longer than announced")
+        else:
+            stream.is_waiting = True
+            exchanges.budget.wait(stream, size, partial(self._on_memory, stream, size))
+        return False
+
+    def _on_memory(self, stream: Stream, size: int) -> None:
+        """Continue to hold a request for which memory is reserved now."""
+        stream.is_waiting = False
+        stream.reserved_bytes = size
+        self._hold(stream)
+        if stream.held:
+            self._exchanges.credit_held(stream)
+        self._granted()
 
     def _on_reset(self, peer: Peer, event: StreamReset) -> None:
         exchanges, stream = self._exchanges, event.stream

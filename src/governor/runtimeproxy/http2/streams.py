@@ -39,10 +39,13 @@ class Stream:
         "headers_received",
         "headers_sent",
         "held",
+        "held_bytes",
         "id",
+        "is_waiting",
         "queued_data",
         "queued_headers",
         "queued_trailers",
+        "reserved_bytes",
         "windows",
     )
 
@@ -63,6 +66,12 @@ class Stream:
         """Size of the queued DATA."""
         self.credited_bytes = 0
         """How much of the queued DATA, from its start, its sender already got credit for: what is or was held."""
+        self.held_bytes = 0
+        """How much of the queued DATA, from its start, counts as held."""
+        self.reserved_bytes = 0
+        """Size for which memory is reserved."""
+        self.is_waiting = False
+        """Memory for the message is not reserved yet, or it is too large: its sender gets no credit."""
         self.content_remaining: int | None = None
         """Bytes of DATA still to be received according to content-length, if the peer sent one."""
         self.headers_received = False
@@ -85,6 +94,13 @@ class Stream:
         if self.queued_data and len(self.queued_data[-1]) + len(last) <= _MERGED_CHUNK_BYTES:
             last = b"".join((self.queued_data.pop(), last))
         self.queued_data.append(last)
+
+    def first_bytes(self, size: int) -> bytes:
+        """Return the first bytes of the queued DATA."""
+        first = bytes(self.queued_data[0][:size]) if self.queued_data else b""
+        if len(first) < size and self.buffered_bytes > len(first):
+            first = b"".join(self.queued_data)[:size]
+        return first
 
     def queued_body(self) -> bytes:
         """Return all queued DATA, which stays queued."""

@@ -76,11 +76,6 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return whether a plugin failed or could not be called."""
         return bool(self.unasked) or any(each.error for each in self.asked)
 
-    @property
-    def is_notable(self) -> bool:
-        """Return whether anything was changed or failed."""
-        return bool(self.changes or self.conflicts or self.unused or self.refusal or self.failed)
-
 
 class TapCall(msgspec.Struct, frozen=True, omit_defaults=True, tag="call", tag_field="type"):
     """A call that has ended, as ``tap`` shows it."""

@@ -5,8 +5,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.hooks.calls import CALL_OF_HOOK
-from governor.runtimeproxy.hooks.dispatch import HookSettings
 from governor.runtimeproxy.hooks.resources import FIELDS, HUGEPAGES, UNIFIED, Resources
+from governor.runtimeproxy.hooks.rounds import HookSettings
 from governor.runtimeproxy.ops.control import (
     ContainerExplanation,
     HookExplanation,
@@ -220,14 +220,14 @@ def _sandbox(sandbox: Sandbox, containers: Iterable[Container]) -> SandboxExplan
 
 
 def _container(container: Container) -> ContainerExplanation:
-    hook_request = container.container
+    hook_request = container.message
     return ContainerExplanation(
         id=container.id,
         name=hook_request.container_meta.name,
         attempt=hook_request.container_meta.attempt,
         annotations=dict(hook_request.container_annotations),
         resources=_resources(hook_request.container_resources),
-        environment=tuple(sorted(hook_request.container_envs)),
+        environment=tuple(sorted(container.variable_names)),
     )
 
 

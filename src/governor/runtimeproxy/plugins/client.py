@@ -9,22 +9,22 @@ time than configured.
 
 import random
 from collections.abc import Callable
-from typing import Final
-
-import msgspec
+from typing import Final, TypeAlias
 
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import Breaker, BreakerPolicy
 from governor.process.telemetry import logging
-from governor.runtimeproxy.grpc.unary import Metadata, UnaryClient
+from governor.runtimeproxy.grpc.unary import Metadata, Result, UnaryCall, UnaryClient, request_fields
+from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.plugins.registration import Registration
 from governor.runtimeproxy.plugins.registry import Problem, Registrations
-from governor.wire.hooks.points import Hook, HookRequest, HookResponse, decode_response
+from governor.wire.hooks.points import Hook
 
 _BREAKER_POLICY: Final = BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=30.0))
 _UNCONNECTED: Final = ("unreachable", "connection-lost")
+_MAX_CACHED_HEADERS: Final = 64
 _MIN_LOST_S: Final = 0.05
 """A lost connection counts as a failure if it took at least this long, or the share below of a shorter timeout."""
 _MIN_TIMEOUT_SHARE: Final = 0.5
@@ -58,16 +58,17 @@ class Plugins:
             _log.info("plugins registered", plugins=sorted(each.name for each in registrations.by_file.values()))
             self.changed()
 
-    async def call(
-        self, registration: Registration, hook: Hook, request: HookRequest, timeout_s: float, metadata: Metadata
-    ) -> HookResponse:
-        """Call a plugin and return its response; raise GovernorError if the call fails."""
+    def client(self, registration: Registration) -> "PluginClient":
+        """Return the client of a plugin."""
         key = _key(registration)
-        if key not in self._clients:
-            self._clients[key] = PluginClient(registration, self._clock, self._rng)
-        min_timeout_s = _MIN_TIMEOUT_SHARE * (registration.timeout_s or self._timeout_s)
-        call = _HookCall(hook, request, metadata, timeout_s, min_timeout_s)
-        return await self._clients[key].call(call)
+        client = self._clients.get(key)
+        if client is None:
+            client = self._clients[key] = PluginClient(registration, self._clock, self._rng)
+        return client
+
+    def min_timeout_s(self, registration: Registration) -> float:
+        """Return the timeout below which a call does not count as a failure of the plugin."""
+        return _MIN_TIMEOUT_SHARE * (registration.timeout_s or self._timeout_s)
 
     def circuit_open(self, registration: Registration) -> str:
         """Return why a plugin's circuit is open, or ``""``."""
@@ -81,25 +82,16 @@ class Plugins:
         self._clients.clear()
 
 
-class _HookCall(msgspec.Struct, frozen=True):
-    """One call of a plugin."""
-
-    hook: Hook
-    request: HookRequest
-    metadata: Metadata
-    timeout_s: float
-    min_timeout_s: float
-    """A shorter timeout, because of the caller's deadline, does not count as a failure."""
-
-
 class PluginClient:
     """Connection and circuit breaker of one plugin."""
 
     def __init__(self, registration: Registration, clock: Clock, rng: random.Random) -> None:
-        self._name = f"plugin {registration.name}"
         self._clock = clock
-        self._client = UnaryClient(registration.endpoint, self._name)
-        self._breaker = Breaker(self._name, _BREAKER_POLICY, clock, rng)
+        name = f"plugin {registration.name}"
+        self._client = UnaryClient(registration.endpoint, name)
+        self._breaker = Breaker(name, _BREAKER_POLICY, clock, rng)
+        self._headers: dict[tuple[Hook, float], Fields] = {}
+        """Header fields by hook and timeout, which seldom vary: encoded once."""
         self._calls = 0
         self._retired = False
         self._is_half_open = False
@@ -117,71 +109,129 @@ class PluginClient:
         if not self._calls:
             self.close()
 
-    async def call(self, call: _HookCall) -> HookResponse:
-        """Call the plugin and return its response."""
-        self._calls += 1
-        try:
-            return await self._call_through_breaker(call)
-        finally:
-            self._calls -= 1
-            if self._retired:
-                self.retire()
+    def start(
+        self, hook: Hook, message: bytes, timeout_s: float, min_timeout_s: float, metadata: Metadata, done: "Done"
+    ) -> "PluginCall":
+        """Call the plugin; raise UNAVAILABLE if its circuit is open.
 
-    async def _call_through_breaker(self, call: _HookCall) -> HookResponse:
+        ``done`` is called later, once, unless the call is cancelled. It must report what it makes of the result.
+        """
         is_early = self._can_retry_early
         if is_early:
             self._breaker.allow_probe()
-        if not self._breaker.check():
-            return await self._call(call)
-        # The connection alone may be stuck.
-        self._client.close()
-        self._is_half_open = True
-        try:
-            return await self._call(call, is_early=is_early)
-        finally:
-            self._is_half_open = False
+        is_probe = self._breaker.check()
+        if is_probe:
+            # The connection alone may be stuck.
+            self._client.close()
+            self._is_half_open = True
+        call = PluginCall(self, timeout_s, min_timeout_s, done, is_probe=is_probe, is_early=is_probe and is_early)
+        self._calls += 1
+        call.start(self._client, self._fields(hook, timeout_s, metadata), message)
+        return call
+
+    def _fields(self, hook: Hook, timeout_s: float, metadata: Metadata) -> Fields:
+        if metadata:
+            return request_fields(hook.path, timeout_s, metadata)
+        fields = self._headers.get((hook, timeout_s))
+        if fields is None:
+            if len(self._headers) >= _MAX_CACHED_HEADERS:
+                self._headers.clear()
+            fields = self._headers[hook, timeout_s] = request_fields(hook.path, timeout_s)
+        return fields
 
     @property
     def _can_retry_early(self) -> bool:
-        return self._may_retry_early and not self._client.connected and not self._is_half_open
-
-    async def _call(self, call: _HookCall, *, is_early: bool = False) -> HookResponse:
-        hook, message = call.hook, call.request.SerializeToString()
-        started_s = self._clock.monotonic()
-        try:
-            raw = await self._client.call(hook.path, message, timeout_s=call.timeout_s, metadata=call.metadata)
-            response = decode_response(hook, raw)
-        except GovernorError as error:
-            if _is_response(error):
-                self._succeeded()
-            elif _counts(error, call, self._clock.monotonic() - started_s):
-                self._breaker.failed(error)
-                self._may_retry_early = self._may_retry_early and not is_early
-            raise
-        self._succeeded()
-        return response
-
-    def _succeeded(self) -> None:
-        self._breaker.succeeded()
-        self._may_retry_early = True
+        return self._may_retry_early and not self._is_half_open and not self._client.connected
 
     def circuit_open(self) -> str:
         """Return why the circuit is open, or ``""``."""
         return "" if self._can_retry_early else self._breaker.open_reason()
 
+    def monotonic(self) -> float:
+        """Return the time of the clock that judges the plugin."""
+        return self._clock.monotonic()
+
+    def ended(self, *, was_probe: bool) -> None:
+        """Count a call that has ended in any way."""
+        self._calls -= 1
+        if was_probe:
+            self._is_half_open = False
+        if self._retired:
+            self.retire()
+
+    def succeeded(self) -> None:
+        """Record a response."""
+        self._breaker.succeeded()
+        self._may_retry_early = True
+
+    def failed(self, error: GovernorError, *, is_early: bool) -> None:
+        """Record a failure that lost time, or garbage."""
+        self._breaker.failed(error)
+        self._may_retry_early = self._may_retry_early and not is_early
+
+
+Done: TypeAlias = Callable[[Result], None]
+
+
+class PluginCall:
+    """One call of a plugin."""
+
+    __slots__ = ("_call", "_client", "_done", "_is_early", "_is_probe", "_min_timeout_s", "_started_s", "_timeout_s")
+
+    def __init__(
+        self,
+        client: PluginClient,
+        timeout_s: float,
+        min_timeout_s: float,
+        done: Done,
+        *,
+        is_probe: bool,
+        is_early: bool,
+    ) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._min_timeout_s = min_timeout_s
+        self._done = done
+        self._is_probe = is_probe
+        self._is_early = is_early
+        self._started_s = client.monotonic()
+        self._call: UnaryCall | None = None
+
+    def start(self, client: UnaryClient, fields: Fields, message: bytes) -> None:
+        """Send the request."""
+        self._call = client.start(fields, message, self._timeout_s, self._ended)
+
+    def cancel(self) -> None:
+        """End the call without a result."""
+        if self._call is not None and not self._call.is_over:
+            self._call.cancel()
+            self._client.ended(was_probe=self._is_probe)
+
+    def _ended(self, result: Result) -> None:
+        if isinstance(result, GovernorError):
+            self.report(result)
+        self._client.ended(was_probe=self._is_probe)
+        self._done(result)
+
+    def report(self, error: GovernorError | None) -> None:
+        """Judge the plugin by its response, or by the error of using it."""
+        if error is None or _is_response(error):
+            self._client.succeeded()
+        elif self._counts(error):
+            self._client.failed(error, is_early=self._is_early)
+
+    def _counts(self, error: GovernorError) -> bool:
+        """Return whether a call without a response counts as a failure of the plugin."""
+        if error.code in _UNCONNECTED:
+            return self._client.monotonic() - self._started_s >= min(_MIN_LOST_S, self._min_timeout_s)
+        # A plugin's gRPC library may reset the call when its deadline expires.
+        is_timeout = error.kind is Kind.DEADLINE or error.code == "call-reset"
+        return not (is_timeout and self._timeout_s < self._min_timeout_s)
+
 
 def _is_response(error: GovernorError) -> bool:
     """Return whether the plugin responded with a status; DEADLINE_EXCEEDED is its library's report of a timeout."""
     return error.code == "grpc-status" and error.kind is not Kind.DEADLINE
-
-
-def _counts(error: GovernorError, call: _HookCall, lost_s: float) -> bool:
-    """Return whether a call without a response counts as a failure of the plugin."""
-    if error.code in _UNCONNECTED:
-        return lost_s >= min(_MIN_LOST_S, call.min_timeout_s)
-    # A plugin's gRPC library may reset the call when its deadline expires.
-    is_timeout = error.kind is Kind.DEADLINE or error.code == "call-reset"
-    return not (is_timeout and call.timeout_s < call.min_timeout_s)
 
 
 def _key(registration: Registration) -> tuple[str, str]:

@@ -9,6 +9,7 @@
 | ``timeout`` | seconds, or a text such as ``500ms`` | the proxy's ``plugin-timeout`` |
 | ``selector`` | ``matchLabels`` and ``matchExpressions`` on the pod's labels | all pods |
 | ``environment`` | ``merge``, or ``replace``: variables missing from a response are removed | ``merge`` |
+| ``remember`` | a list with ``environment``: hooks after the creation get the variables too | nothing is remembered |
 
 A null key counts as absent, as in koord-runtime-proxy. Unknown keys cause a warning and have no effect.
 """
@@ -17,7 +18,7 @@ import enum
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -61,6 +62,7 @@ class Registration(msgspec.Struct, frozen=True):
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[Expression, ...] = ()
     environment: EnvironmentMode = EnvironmentMode.MERGE
+    remembers_environment: bool = False
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Return whether the plugin is called for pods with these labels."""
@@ -82,6 +84,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     timeout: float | str | None = None
     selector: _Selector = _Selector()
     environment: EnvironmentMode = EnvironmentMode.MERGE
+    remember: tuple[Literal["environment"], ...] = ()
 
 
 class RegistrationReader:
@@ -109,6 +112,7 @@ class RegistrationReader:
             match_labels=written.selector.match_labels,
             match_expressions=written.selector.match_expressions,
             environment=written.environment,
+            remembers_environment="environment" in written.remember,
         )
         return None if self.errors else registration
 

@@ -35,6 +35,11 @@ class Registrations(msgspec.Struct, frozen=True, dict=True):
         """Return the hooks for which a plugin is registered."""
         return frozenset(hook for each in self.by_file.values() for hook in each.policies)
 
+    @property
+    def remember_environment(self) -> bool:
+        """Return whether a plugin asks to remember the variables of containers."""
+        return any(each.remembers_environment for each in self.by_file.values())
+
     def of(self, hook: Hook) -> tuple[Registration, ...]:
         """Return the plugins of a hook in the order of their calls, whichever pods they select."""
         return self._by_hook.get(hook, ())

@@ -17,10 +17,10 @@ from governor.runtimeproxy.hooks.calls import CriRequest
 from governor.runtimeproxy.store.records import (
     Container,
     Sandbox,
-    created_container,
     started_sandbox,
     updated_container,
     updated_sandbox,
+    with_id,
 )
 from governor.runtimeproxy.store.runtime import Runtime
 from governor.runtimeproxy.store.status import refreshed_container
@@ -42,6 +42,7 @@ class RecordCache:
         self._containers: dict[str, Container] = {}
         self._removed: deque[str] = deque(maxlen=_MAX_REMOVED)
         """Recently removed ids: a status fetched before the removal may arrive after it."""
+        self.remembers_environment = False
         self._needed = asyncio.Event()
         self._stale = asyncio.Event()
         self._last_error = ""
@@ -81,6 +82,13 @@ class RecordCache:
             self._needed.clear()
             self._sandboxes.clear()
             self._containers.clear()
+
+    def remember_environment(self, *, remembers: bool) -> None:
+        """Keep the variables of containers or not; those of known containers are fetched or dropped."""
+        if remembers != self.remembers_environment:
+            self.remembers_environment = remembers
+            self._containers.clear()
+            self.mark_stale()
 
     def mark_stale(self) -> None:
         """Request a resync soon, for example after a restart of the runtime."""
@@ -186,7 +194,10 @@ class RecordCache:
         await self._fetch_sandbox(listed.pod_sandbox_id)
         pod = self._sandboxes.get(listed.pod_sandbox_id)
         if pod is not None:
-            found = await self._runtime.container(listed, pod)
+            with_environment = self.remembers_environment
+            found = await self._runtime.container(listed, pod, with_environment=with_environment)
+            if with_environment != self.remembers_environment:
+                return
             if not {listed.id, listed.pod_sandbox_id} & {*self._removed}:
                 self._containers.setdefault(listed.id, found)
 
@@ -200,15 +211,16 @@ class RecordCache:
         if self._containers.get(listed.id) is recorded:
             self._containers[listed.id] = refreshed
 
-    def record(self, request: CriRequest, response: bytes) -> None:
-        """Record a call that succeeded; ``response`` is the runtime's message."""
+    def record(self, request: CriRequest, response: bytes, created: Container | None = None) -> None:
+        """Record a call that succeeded; ``response`` is the runtime's message, ``created`` the container in it."""
         match request:
             case cri_pb2.RunPodSandboxRequest():
                 run = cri_pb2.RunPodSandboxResponse.FromString(response)
                 self._sandboxes[run.pod_sandbox_id] = started_sandbox(request, run.pod_sandbox_id)
             case cri_pb2.CreateContainerRequest():
-                created = cri_pb2.CreateContainerResponse.FromString(response)
-                self._containers[created.container_id] = created_container(request, created.container_id)
+                container_id = cri_pb2.CreateContainerResponse.FromString(response).container_id
+                if created is not None:
+                    self._containers[container_id] = with_id(created, container_id)
             case cri_pb2.UpdateContainerResourcesRequest():
                 if container := self._containers.get(request.container_id):
                     self._containers[container.id] = updated_container(container, request)

@@ -54,8 +54,8 @@ class History:
         return iter(self._pods.values())
 
     def add(self, subject: Subject, trail: Trail) -> None:
-        """Add a trail if it is notable and its pod is known."""
-        if not (trail.is_notable and subject.pod):
+        """Add a trail if its pod is known."""
+        if not subject.pod:
             return
         key = subject.uid or f"{subject.namespace}/{subject.pod}"
         is_new = key not in self._pods

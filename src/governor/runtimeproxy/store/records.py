@@ -4,39 +4,69 @@ A record holds what the runtime received, including plugins' changes. Pure: ``ca
 """
 
 import copy
-from typing import Protocol
+import functools
+from typing import Final, Protocol
 
 import msgspec
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.hooks.environment import copy_variables
+from governor.runtimeproxy.hooks.environment import Environment
 from governor.runtimeproxy.hooks.resources import overlay
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest, PodSandboxHookRequest, PodSandboxMetadata
 
+_MAX_NAMES: Final = 64
+_MAX_NAMES_CHARS: Final = 2048
 
-class Sandbox(msgspec.Struct, frozen=True):
+
+class Sandbox(msgspec.Struct, frozen=True, dict=True):
     """A sandbox, as the hook request that describes its pod. The message must not be modified."""
 
     id: str
     pod: PodSandboxHookRequest
 
+    @functools.cached_property
+    def labels(self) -> dict[str, str]:
+        """Return the pod's labels."""
+        return dict(self.pod.labels)
+
+    @functools.cached_property
+    def annotations(self) -> dict[str, str]:
+        """Return the pod's annotations."""
+        return dict(self.pod.annotations)
+
+    @functools.cached_property
+    def part(self) -> bytes:
+        """Return the part of a container's hook request that describes its pod, encoded."""
+        pod = self.pod
+        part = ContainerResourceHookRequest(
+            pod_labels=pod.labels, pod_annotations=pod.annotations, pod_cgroup_parent=pod.cgroup_parent
+        )
+        if pod.HasField("pod_meta"):
+            part.pod_meta.CopyFrom(pod.pod_meta)
+        if pod.HasField("resources"):
+            part.pod_resources.CopyFrom(pod.resources)
+        return part.SerializeToString()
+
 
 class Container(msgspec.Struct, frozen=True):
-    """A container, as the encoded request that created it: decoded messages take several times the memory."""
+    """A container, as what later hooks need of it: decoded messages take several times the memory."""
 
     id: str
     sandbox_id: str
-    request: bytes
+    name: str
+    description: bytes
+    """The encoded hook request that describes it, without its pod, id and variables."""
+    variables: bytes = b""
+    """Its encoded variables, if a plugin asks to remember them."""
+    variable_names: tuple[str, ...] = ()
+    """The first names of its variables, for ``explain``."""
 
     @property
-    def creation(self) -> cri_pb2.CreateContainerRequest:
-        """Return the request that created it."""
-        return cri_pb2.CreateContainerRequest.FromString(self.request)
-
-    @property
-    def container(self) -> ContainerResourceHookRequest:
-        """Return the hook request that describes it, without its pod."""
-        return container_of(self.creation, self.id)
+    def message(self) -> ContainerResourceHookRequest:
+        """Return the hook request that describes it, without its pod and variables."""
+        message = ContainerResourceHookRequest.FromString(self.description)
+        message.container_meta.id = self.id
+        return message
 
 
 class Records(Protocol):
@@ -69,30 +99,17 @@ def pod_of(config: cri_pb2.PodSandboxConfig, runtime_handler: str = "") -> PodSa
     return pod
 
 
-def container_of(request: cri_pb2.CreateContainerRequest, container_id: str = "") -> ContainerResourceHookRequest:
-    """Return the hook request that describes a container, without its pod."""
+def container_of(request: cri_pb2.CreateContainerRequest) -> ContainerResourceHookRequest:
+    """Return the hook request that describes a container, without its pod and variables."""
     config = request.config
     container = ContainerResourceHookRequest(
         container_annotations=config.annotations, pod_cgroup_parent=request.sandbox_config.linux.cgroup_parent
     )
-    copy_variables(config.envs, container.container_envs)
     meta = container.container_meta
-    meta.name, meta.attempt, meta.id = config.metadata.name, config.metadata.attempt, container_id
+    meta.name, meta.attempt = config.metadata.name, config.metadata.attempt
     meta.SetInParent()
     if config.linux.HasField("resources"):
         overlay(config.linux.resources, container.container_resources)
-    return container
-
-
-def add_pod(container: ContainerResourceHookRequest, pod: PodSandboxHookRequest) -> ContainerResourceHookRequest:
-    """Add the pod to a container's hook request; a cgroup parent that is set there is kept."""
-    container.pod_labels.MergeFrom(pod.labels)
-    container.pod_annotations.MergeFrom(pod.annotations)
-    container.pod_cgroup_parent = container.pod_cgroup_parent or pod.cgroup_parent
-    if pod.HasField("pod_meta"):
-        container.pod_meta.CopyFrom(pod.pod_meta)
-    if pod.HasField("resources"):
-        container.pod_resources.CopyFrom(pod.resources)
     return container
 
 
@@ -101,18 +118,37 @@ def started_sandbox(request: cri_pb2.RunPodSandboxRequest, sandbox_id: str) -> S
     return Sandbox(sandbox_id, pod_of(request.config, request.runtime_handler))
 
 
-def created_container(request: cri_pb2.CreateContainerRequest, container_id: str) -> Container:
+def new_container(request: cri_pb2.CreateContainerRequest, *, with_environment: bool = False) -> Container:
+    """Return the record of a container that is created, before it has an id."""
+    environment = Environment(list(request.config.envs))
+    return Container(
+        id="",
+        sandbox_id=request.pod_sandbox_id,
+        name=request.config.metadata.name,
+        description=container_of(request).SerializeToString(),
+        variables=environment.encoded() if with_environment else b"",
+        variable_names=environment.names(_MAX_NAMES, _MAX_NAMES_CHARS),
+    )
+
+
+def with_id(container: Container, container_id: str) -> Container:
     """Return the record of a container that the runtime has created."""
-    return Container(container_id, request.pod_sandbox_id, request.SerializeToString())
+    return msgspec.structs.replace(container, id=container_id)
 
 
 def updated_container(container: Container, request: cri_pb2.UpdateContainerResourcesRequest) -> Container:
     """Return the record after an update, which changes only what it specifies."""
-    creation = container.creation
-    creation.config.annotations.update(request.annotations)
+    message = container.message
+    message.container_annotations.update(request.annotations)
     if request.HasField("linux"):
-        overlay(request.linux, creation.config.linux.resources)
-    return created_container(creation, container.id)
+        overlay(request.linux, message.container_resources)
+    return described(container, message)
+
+
+def described(container: Container, message: ContainerResourceHookRequest) -> Container:
+    """Return the record with another description."""
+    message.container_meta.id = ""
+    return msgspec.structs.replace(container, description=message.SerializeToString())
 
 
 def updated_sandbox(sandbox: Sandbox, request: cri_pb2.UpdatePodSandboxResourcesRequest) -> Sandbox:

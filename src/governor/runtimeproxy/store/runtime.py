@@ -45,9 +45,10 @@ class Runtime:
         request = cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         return sandbox_from_status(await self._call("PodSandboxStatus", request, cri_pb2.PodSandboxStatusResponse))
 
-    async def container(self, listed: cri_pb2.Container, pod: Sandbox) -> Container:
+    async def container(self, listed: cri_pb2.Container, pod: Sandbox, *, with_environment: bool = False) -> Container:
         """Return a container; raise NOT_FOUND if the runtime does not have it."""
-        return container_from_status(listed, await self.status(listed.id, verbose=True), pod)
+        status = await self.status(listed.id, verbose=True)
+        return container_from_status(listed, status, pod, with_environment=with_environment)
 
     async def status(self, container_id: str, *, verbose: bool = False) -> cri_pb2.ContainerStatusResponse:
         """Return the status of a container; raise NOT_FOUND if the runtime does not have it."""

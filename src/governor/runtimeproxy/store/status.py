@@ -13,7 +13,7 @@ import msgspec
 
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.hooks.resources import overlay
-from governor.runtimeproxy.store.records import Container, Sandbox, created_container, pod_of
+from governor.runtimeproxy.store.records import Container, Sandbox, described, new_container, pod_of, with_id
 
 _INFO: Final = "info"
 
@@ -29,7 +29,11 @@ def sandbox_from_status(response: cri_pb2.PodSandboxStatusResponse) -> Sandbox:
 
 
 def container_from_status(
-    listed: cri_pb2.Container, response: cri_pb2.ContainerStatusResponse, pod: Sandbox
+    listed: cri_pb2.Container,
+    response: cri_pb2.ContainerStatusResponse,
+    pod: Sandbox,
+    *,
+    with_environment: bool = False,
 ) -> Container:
     """Return the container that a list entry and a verbose status describe."""
     info = _info(response.info)
@@ -44,16 +48,16 @@ def container_from_status(
     if response.status.resources.HasField("linux"):
         overlay(_without_implied_swap(response.status.resources.linux), request.config.linux.resources)
     request.sandbox_config.linux.cgroup_parent = pod.pod.cgroup_parent
-    return created_container(request, listed.id)
+    return with_id(new_container(request, with_environment=with_environment), listed.id)
 
 
 def refreshed_container(container: Container, response: cri_pb2.ContainerStatusResponse) -> Container:
     """Return the container with the resources in its current status, if it has any."""
     if not response.status.resources.HasField("linux"):
         return container
-    request = container.creation
-    overlay(_without_implied_swap(response.status.resources.linux), request.config.linux.resources)
-    return created_container(request, container.id)
+    message = container.message
+    overlay(_without_implied_swap(response.status.resources.linux), message.container_resources)
+    return described(container, message)
 
 
 def _without_implied_swap(linux: cri_pb2.LinuxContainerResources) -> cri_pb2.LinuxContainerResources:
@@ -93,11 +97,13 @@ def _spec_environment(info: dict[str, Any]) -> dict[str, str]:
         return {}
 
 
-def _variables(given: Any, in_spec: dict[str, str]) -> list[cri_pb2.KeyValue]:
+def _variables(given: Any, in_spec: dict[str, str]) -> list[bytes]:
     found = given if isinstance(given, list) else []
     named = [each for each in found if isinstance(each, dict) and isinstance(each.get("key"), str)]
     return [
-        cri_pb2.KeyValue(key=each["key"], value=_value(str(each.get("value") or ""), in_spec.get(each["key"])))
+        cri_pb2.KeyValue(
+            key=each["key"], value=_value(str(each.get("value") or ""), in_spec.get(each["key"]))
+        ).SerializeToString()
         for each in named
     ]
 

@@ -5,9 +5,10 @@ from typing import Any
 from governor.runtimeproxy.cri import cri_pb2 as cri
 from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.merge import MergedRequest, begin
-from governor.runtimeproxy.store.records import Sandbox, created_container, pod_of
+from governor.runtimeproxy.hooks.questions import Answer
+from governor.runtimeproxy.store.records import Sandbox, new_container, pod_of, with_id
 from governor.wire.hooks import hooks_pb2 as hooks
-from tests.unit.runtimeproxy.hooks.strategies import FixedRecords, echo
+from tests.unit.runtimeproxy.hooks.strategies import FixedRecords, answer, echo, sent
 
 # As kubelet describes a burstable container with pinned CPUs.
 KUBELET: dict[str, Any] = {
@@ -34,25 +35,36 @@ def creation(resources: dict[str, Any] | None = None, envs: list[tuple[str, byte
     if resources is not None:
         request.config.linux.resources.CopyFrom(cri.LinuxContainerResources(**resources))
     for key, value in envs or []:
-        request.config.envs.add(key=key, value=value)
+        request.config.envs.append(cri.KeyValue(key=key, value=value).SerializeToString())
     return begin(Call.CREATE_CONTAINER, request, FixedRecords())
 
 
-def resources_response(**resources: Any) -> hooks.ContainerResourceHookResponse:
-    return hooks.ContainerResourceHookResponse(container_resources=hooks.LinuxContainerResources(**resources))
-
-
-def echoed(merged: MergedRequest, **resources: Any) -> hooks.ContainerResourceHookResponse:
-    """Return the response of a plugin that echoes its request with some resources set."""
-    message = echo(merged.hook_request)
-    assert isinstance(message, hooks.ContainerResourceHookResponse)
-    for name, value in resources.items():
-        setattr(message.container_resources, name, value)
+def sent_container(merged: MergedRequest) -> hooks.ContainerResourceHookRequest:
+    """Return the hook request about a container that the next plugin gets."""
+    message = sent(merged)
+    assert isinstance(message, hooks.ContainerResourceHookRequest)
     return message
 
 
-def environment_response(**variables: str) -> hooks.ContainerResourceHookResponse:
-    return hooks.ContainerResourceHookResponse(container_envs=variables)
+def container_answer(**fields: Any) -> Answer:
+    return answer(hooks.ContainerResourceHookResponse(**fields))
+
+
+def resources_response(**resources: Any) -> Answer:
+    return container_answer(container_resources=hooks.LinuxContainerResources(**resources))
+
+
+def echoed(merged: MergedRequest, **resources: Any) -> Answer:
+    """Return the response of a plugin that echoes its request with some resources set."""
+    message = echo(sent(merged))
+    assert isinstance(message, hooks.ContainerResourceHookResponse)
+    for name, value in resources.items():
+        setattr(message.container_resources, name, value)
+    return answer(message)
+
+
+def environment_response(**variables: str) -> Answer:
+    return container_answer(container_envs=variables)
 
 
 def resources_of(merged: MergedRequest) -> cri.LinuxContainerResources:
@@ -64,7 +76,8 @@ def resources_of(merged: MergedRequest) -> cri.LinuxContainerResources:
 def variables_of(merged: MergedRequest) -> list[tuple[str, bytes]]:
     request = merged.result()
     assert isinstance(request, cri.CreateContainerRequest)
-    return [(each.key, each.value) for each in request.config.envs]
+    variables = map(cri.KeyValue.FromString, request.config.envs)
+    return [(each.key, each.value) for each in variables]
 
 
 def change_texts(merged: MergedRequest) -> list[str]:
@@ -77,8 +90,7 @@ VARIABLES = [("B", b"1"), ("A", b"2"), ("B", b"3"), ("KEY", b"\xff\xfe"), ("C", 
 def recorded_container() -> FixedRecords:
     request = creation(KUBELET, VARIABLES).request
     assert isinstance(request, cri.CreateContainerRequest)
-    container = created_container(request, "c")
-    assert container == created_container(request, "c")
+    container = with_id(new_container(request, with_environment=True), "c")
     return FixedRecords({"s": Sandbox("s", pod_of(POD, "runc"))}, {"c": container})
 
 

@@ -6,14 +6,17 @@ import msgspec
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
+from governor.runtimeproxy.cri.cri_pb2 import KeyValue
 from governor.runtimeproxy.hooks.calls import Call, CriRequest
+from governor.runtimeproxy.hooks.merge import MergedRequest
+from governor.runtimeproxy.hooks.questions import Answer, decode_answer
 from governor.runtimeproxy.store.records import Container, Sandbox
 from governor.wire.hooks.hooks_pb2 import (
     ContainerResourceHookResponse,
     PodSandboxHookRequest,
     PodSandboxHookResponse,
 )
-from governor.wire.hooks.points import HookRequest, HookResponse
+from governor.wire.hooks.points import Hook, HookRequest, HookResponse, decode_request
 
 # A text in field 4095, as of a later version.
 UNKNOWN = b"\xfa\xff\x01\x05later"
@@ -68,7 +71,10 @@ pods = some(
 )
 containers = some(
     metadata=some(name=texts, attempt=st.integers(0, 3)),
-    envs=st.lists(some(key=keys, value=st.binary(max_size=3)), max_size=6),
+    envs=st.lists(
+        some(key=keys, value=st.binary(max_size=3)).map(lambda fields: KeyValue(**fields).SerializeToString()),
+        max_size=6,
+    ),
     labels=entries,
     annotations=entries,
     linux=some(resources=resources),
@@ -100,6 +106,19 @@ def update_requests(draw: st.DrawFn) -> CriRequest:
     """Draw an UpdateContainerResourcesRequest of container ``c``, with unknown fields."""
     fields = draw(some(linux=resources, annotations=entries)) | {"container_id": "c"}
     return _with_unknown(draw, Call.UPDATE_CONTAINER_RESOURCES.shape.request(**fields))
+
+
+def sent(merged: MergedRequest) -> HookRequest:
+    """Return the hook request that the next plugin gets, as it decodes it."""
+    hook = merged.call.shape.pre or merged.call.shape.post
+    assert hook is not None
+    return decode_request(hook, merged.question.encoded(remembers_environment=True))
+
+
+def answer(response: HookResponse) -> Answer:
+    """Return a plugin's response as the proxy decodes it."""
+    hook = Hook.PRE_RUN_POD_SANDBOX if isinstance(response, PodSandboxHookResponse) else Hook.PRE_CREATE_CONTAINER
+    return decode_answer(hook, response.SerializeToString())
 
 
 def echo(request: HookRequest) -> HookResponse:

@@ -5,13 +5,21 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.cri import cri_pb2 as cri
 from governor.runtimeproxy.grpc.framing import wrap
-from governor.runtimeproxy.hooks.calls import CALLS, SERVICES, Call, CriRequest, hook_request_for, read, write
-from governor.runtimeproxy.hooks.merge import apply_changes
+from governor.runtimeproxy.hooks.calls import CALLS, SERVICES, Call, CriRequest, read, write
+from governor.runtimeproxy.hooks.merge import apply_changes, begin
+from governor.runtimeproxy.hooks.questions import question_for
 from governor.runtimeproxy.store.records import Sandbox, pod_of
 from governor.wire.hooks import hooks_pb2 as hooks
-from governor.wire.hooks.points import Hook
-from tests.unit.runtimeproxy.hooks.requests import KUBELET, POD, VARIABLES, creation, recorded_container
-from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, FixedRecords
+from governor.wire.hooks.points import Hook, decode_request
+from tests.unit.runtimeproxy.hooks.requests import (
+    KUBELET,
+    POD,
+    VARIABLES,
+    creation,
+    recorded_container,
+    sent_container,
+)
+from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, FixedRecords, sent
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -77,7 +85,8 @@ def test_the_hook_request_of_a_pod_has_kubelets_values() -> None:
     config.CopyFrom(POD)
     config.linux.overhead.cpu_quota = 5
     config.linux.resources.cpu_shares = 6
-    assert hook_request_for(cri.RunPodSandboxRequest(config=config, runtime_handler="kata"), FixedRecords()) == (
+    request = cri.RunPodSandboxRequest(config=config, runtime_handler="kata")
+    assert sent(begin(Call.RUN_POD_SANDBOX, request, FixedRecords())) == (
         hooks.PodSandboxHookRequest(
             pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
             runtime_handler="kata",
@@ -93,8 +102,9 @@ def test_the_hook_request_of_a_pod_has_kubelets_values() -> None:
 def test_the_hook_request_of_a_new_container_includes_its_pod() -> None:
     sandbox = Sandbox("s", pod_of(cri.PodSandboxConfig(labels={"changed": "by a plugin"}, linux={"resources": {}})))
     request = creation(KUBELET, VARIABLES).request
-    hook_request = hook_request_for(request, FixedRecords({"s": sandbox}))
-    assert hook_request == hooks.ContainerResourceHookRequest(
+    assert sent(
+        begin(Call.CREATE_CONTAINER, request, FixedRecords({"s": sandbox}))
+    ) == hooks.ContainerResourceHookRequest(
         container_meta={"name": "app"},
         container_resources=hooks.LinuxContainerResources(**KUBELET),
         container_envs={"A": "2", "B": "3", "C": ""},
@@ -105,16 +115,15 @@ def test_the_hook_request_of_a_new_container_includes_its_pod() -> None:
 
 
 def test_d2_a_container_in_an_unknown_sandbox_is_described_by_its_own_request() -> None:
-    hook_request = creation(KUBELET).hook_request
-    assert isinstance(hook_request, hooks.ContainerResourceHookRequest)
+    hook_request = sent_container(creation(KUBELET))
     assert (hook_request.pod_meta.name, dict(hook_request.pod_labels)) == ("web", {"app": "web"})
     assert hook_request.pod_cgroup_parent == "/kubepods/pod1"
 
 
 def test_a_container_that_starts_or_stops_is_described_by_its_record() -> None:
     memory = recorded_container()
-    started = hook_request_for(cri.StartContainerRequest(container_id="c"), memory)
-    assert hook_request_for(cri.StopContainerRequest(container_id="c"), memory) == started
+    started = sent(begin(Call.START_CONTAINER, cri.StartContainerRequest(container_id="c"), memory))
+    assert sent(begin(Call.STOP_CONTAINER, cri.StopContainerRequest(container_id="c"), memory)) == started
     assert started == hooks.ContainerResourceHookRequest(
         pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
         container_meta={"name": "app", "id": "c"},
@@ -127,7 +136,8 @@ def test_a_container_that_starts_or_stops_is_described_by_its_record() -> None:
 
 
 def test_a_pod_that_stops_is_described_by_its_record() -> None:
-    assert hook_request_for(cri.StopPodSandboxRequest(pod_sandbox_id="s"), recorded_container()) == pod_of(POD, "runc")
+    request = cri.StopPodSandboxRequest(pod_sandbox_id="s")
+    assert sent(begin(Call.STOP_POD_SANDBOX, request, recorded_container())) == pod_of(POD, "runc")
 
 
 @pytest.mark.parametrize(
@@ -142,13 +152,26 @@ def test_a_pod_that_stops_is_described_by_its_record() -> None:
 )
 def test_d15_an_unknown_sandbox_or_container_is_not_found(request_: CriRequest) -> None:
     with pytest.raises(GovernorError, match="unrecorded") as caught:
-        hook_request_for(request_, FixedRecords())
+        question_for(request_, FixedRecords())
     assert caught.value.kind is Kind.NOT_FOUND
     assert caught.value.code in ("unknown-sandbox", "unknown-container")
 
 
-def test_a_hook_request_does_not_modify_the_record() -> None:
+def test_a_question_does_not_modify_the_record() -> None:
     memory = recorded_container()
-    before = memory.containers["c"].container.SerializeToString(deterministic=True)
-    hook_request_for(cri.UpdateContainerResourcesRequest(container_id="c", linux={"cpu_shares": 9}), memory)
-    assert memory.containers["c"].container.SerializeToString(deterministic=True) == before
+    before = memory.containers["c"]
+    question_for(cri.UpdateContainerResourcesRequest(container_id="c", linux={"cpu_shares": 9}), memory)
+    assert memory.containers["c"] == before
+    assert before.message.container_resources.cpu_shares == KUBELET["cpu_shares"]
+
+
+def test_variables_are_remembered_only_for_plugins_that_ask_for_it() -> None:
+    question = question_for(cri.StartContainerRequest(container_id="c"), recorded_container())
+    remembering = decode_request(Hook.PRE_START_CONTAINER, question.encoded(remembers_environment=True))
+    other = decode_request(Hook.PRE_START_CONTAINER, question.encoded())
+    assert isinstance(remembering, hooks.ContainerResourceHookRequest)
+    assert isinstance(other, hooks.ContainerResourceHookRequest)
+    assert dict(remembering.container_envs) == {"A": "2", "B": "3", "C": ""}
+    assert dict(other.container_envs) == {}
+    remembering.ClearField("container_envs")
+    assert remembering == other

@@ -4,23 +4,22 @@ import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
-from governor.wire.hooks import hooks_pb2 as hooks
 from tests.unit.runtimeproxy.hooks.requests import (
     KUBELET,
     creation,
     environment_response,
     resources_of,
     resources_response,
+    sent_container,
 )
 
 
 def test_each_plugin_receives_the_changes_of_earlier_plugins() -> None:
     first = creation(KUBELET, [("A", b"1")]).add("one", resources_response(cpu_shares=2, unified={"memory.high": "5"}))
     second = first.add("two", environment_response(B="2"))
-    assert isinstance(second.hook_request, hooks.ContainerResourceHookRequest)
-    assert second.hook_request.container_resources.cpu_shares == 2
-    assert second.hook_request.container_resources.unified["memory.high"] == "5"
-    assert dict(second.hook_request.container_envs) == {"A": "1", "B": "2"}
+    assert sent_container(second).container_resources.cpu_shares == 2
+    assert sent_container(second).container_resources.unified["memory.high"] == "5"
+    assert dict(sent_container(second).container_envs) == {"A": "1", "B": "2"}
     assert [(each.plugin, each.field) for each in second.changes] == [
         ("two", "container_envs.B"),
         ("one", "container_resources.cpu_shares"),

@@ -14,12 +14,13 @@ from tests.unit.runtimeproxy.hooks.requests import (
     KUBELET,
     POD,
     change_texts,
+    container_answer,
     creation,
     echoed,
     resources_of,
     resources_response,
 )
-from tests.unit.runtimeproxy.hooks.strategies import FixedRecords
+from tests.unit.runtimeproxy.hooks.strategies import FixedRecords, answer, sent
 
 
 def test_every_field_of_resources_has_a_rule_in_both_protocols() -> None:
@@ -122,23 +123,23 @@ def test_d3_resources_are_set_in_a_request_without_a_linux_part() -> None:
 
 
 def test_d3_resources_are_set_in_a_request_without_a_config() -> None:
-    response = hooks.PodSandboxHookResponse(resources={"cpu_shares": 2}, cgroup_parent="/x", labels={"a": "b"})
-    end = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(), FixedRecords()).add("plugin", response)
+    message = hooks.PodSandboxHookResponse(resources={"cpu_shares": 2}, cgroup_parent="/x", labels={"a": "b"})
+    end = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(), FixedRecords()).add("plugin", answer(message))
     expected = cri.PodSandboxConfig(linux={"cgroup_parent": "/x", "resources": {"cpu_shares": 2}}, labels={"a": "b"})
     assert end.result() == cri.RunPodSandboxRequest(config=expected)
 
 
 def test_unset_fields_stay_unset() -> None:
     start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config={}), FixedRecords())
-    assert start.hook_request == hooks.PodSandboxHookRequest()
-    end = start.add("plugin", hooks.PodSandboxHookResponse(resources={}))
+    assert sent(start) == hooks.PodSandboxHookRequest()
+    end = start.add("plugin", answer(hooks.PodSandboxHookResponse(resources={})))
     assert end.result() == cri.RunPodSandboxRequest(config={})
-    assert creation().hook_request.HasField("container_resources") is False
+    assert sent(creation()).HasField("container_resources") is False
 
 
 def test_labels_and_annotations_are_added_and_never_dropped() -> None:
     start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config=POD), FixedRecords())
-    end = start.add("plugin", hooks.PodSandboxHookResponse(labels={"app": "shop"}, annotations={"x.io/y": ""}))
+    end = start.add("plugin", answer(hooks.PodSandboxHookResponse(labels={"app": "shop"}, annotations={"x.io/y": ""})))
     result = end.result()
     assert isinstance(result, cri.RunPodSandboxRequest)
     assert dict(result.config.labels) == {"app": "shop"}
@@ -151,7 +152,7 @@ def test_labels_and_annotations_are_added_and_never_dropped() -> None:
 
 
 def test_the_cgroup_parent_of_a_container_is_set_in_its_sandbox_config() -> None:
-    end = creation().add("plugin", hooks.ContainerResourceHookResponse(pod_cgroup_parent="/besteffort"))
+    end = creation().add("plugin", container_answer(pod_cgroup_parent="/besteffort"))
     result = end.result()
     assert isinstance(result, cri.CreateContainerRequest)
     assert result.sandbox_config.linux.cgroup_parent == "/besteffort"

@@ -10,14 +10,15 @@ from tests.unit.runtimeproxy.hooks.requests import (
     echoed,
     recorded_container,
     resources_response,
+    sent_container,
     update,
 )
+from tests.unit.runtimeproxy.hooks.strategies import sent
 
 
 def test_an_update_stays_a_partial_update() -> None:
     start = update(linux={"cpu_quota": 70000})
-    assert isinstance(start.hook_request, hooks.ContainerResourceHookRequest)
-    assert start.hook_request.container_resources == hooks.LinuxContainerResources(**KUBELET | {"cpu_quota": 70000})
+    assert sent_container(start).container_resources == hooks.LinuxContainerResources(**KUBELET | {"cpu_quota": 70000})
     assert start.add("plugin", echoed(start)).result() == start.request
     end = start.add("plugin", echoed(start, cpu_shares=2))
     assert end.result() == cri.UpdateContainerResourcesRequest(
@@ -47,5 +48,5 @@ def test_changes_that_a_call_has_no_field_for_are_reported_and_not_applied() -> 
     end = start.add("plugin", resources_response(cpu_shares=2))
     assert end.changes == ()
     assert [str(each) for each in end.unused] == ["plugin changed container_resources.cpu_shares from 512 to 2"]
-    assert end.hook_request == start.hook_request
+    assert sent(end) == sent(start)
     assert write(end.result()) == write(start.request)

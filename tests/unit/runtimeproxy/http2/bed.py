@@ -14,6 +14,7 @@ from governor.runtimeproxy.http2.connection import Limits
 from governor.runtimeproxy.http2.events import RelayEvent, RequestHeld, ResponseHeld, StreamClosed, UpstreamNeeded
 from governor.runtimeproxy.http2.frames import GOAWAY, HEADER_SIZE, PREFACE, goaway_in
 from governor.runtimeproxy.http2.header_blocks import Fields
+from governor.runtimeproxy.http2.held_budget import HeldBudget
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Outcome, Peer
 
@@ -194,10 +195,10 @@ class Bed:
         attach: bool = True,
         rng: random.Random | None = None,
         hooked: Callable[[bytes], bool] = lambda path: path == HOOKED,
-        total_held: Callable[[], tuple[int, int]] | None = None,
+        budget: HeldBudget | None = None,
     ) -> None:
         self.rng = rng
-        self.relay = Relay(hooked, has_image_service=images, limits=limits, total_held=total_held)
+        self.relay = Relay(hooked, has_image_service=images, limits=limits, budget=budget)
         self.caller = Endpoint(client=True, rng=rng)
         self.upstreams = {Peer.RUNTIME: Endpoint(client=False, rng=rng)}
         if images:

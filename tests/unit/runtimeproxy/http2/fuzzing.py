@@ -199,7 +199,8 @@ class Sequence:
             stream for exchange in exchanges.by_id.values() for stream in (exchange.client, exchange.upstream)
         ]
         assert self.relay.streams <= LIMITS.max_streams + len(self.held)
-        assert self.relay.held_bytes == sum(stream.credited_bytes for stream in streams)
+        assert self.relay.held_bytes == sum(stream.held_bytes for stream in streams)
+        assert all(stream.credited_bytes <= stream.held_bytes <= stream.buffered_bytes for stream in streams)
         assert all(stream.buffered_bytes == sum(map(len, stream.queued_data)) for stream in streams)
         assert sum(stream.buffered_bytes - stream.credited_bytes for stream in streams) <= MAX_BUFFERED
         for peer in self.relay.flow_controls():

@@ -12,11 +12,14 @@ from h2.windows import WindowManager
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from governor.runtimeproxy.grpc.framing import wrap
+from governor.runtimeproxy.http2.connection import Limits
 from governor.runtimeproxy.http2.events import RequestHeld, ResponseHeld
 from governor.runtimeproxy.http2.header_blocks import Fields
 from tests.unit.runtimeproxy.http2.bed import ANSWER, HOOKED, IMAGES, OK, PLAIN, Bed, Endpoint, Message, request_fields
 
 SIZES = (0, 1, 5, 100, 16_384, 16_385, 65_535, 65_536, 200_000)
+ROOMY = Limits(stream_window=65_535, connection_window=65_535, max_held_response=max(SIZES))
 BAD: Fields = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-status", b"5")]
 EARLY: Fields = [*ANSWER, (b"grpc-status", b"8")]
 Code = h2.settings.SettingCodes
@@ -36,7 +39,9 @@ class Call:
 
     def __init__(self, number: int, rng: random.Random) -> None:
         self.path = rng.choice((PLAIN, HOOKED, HOOKED, IMAGES))
-        self.body = rng.randbytes(rng.choice(SIZES))
+        # A held message must announce its size, or its first bytes could announce another one.
+        body = rng.randbytes(rng.choice(SIZES))
+        self.body = wrap(body) if self.path == HOOKED else body
         self.fields = request_fields(self.path, (b"number", b"%d" % number), (b"grpc-timeout", b"%dm" % number))
         self.trailers = [(b"checksum", b"1")] if rng.random() < 0.1 else None
         self.answer = rng.randbytes(rng.choice(SIZES))
@@ -91,7 +96,7 @@ class Conversation:
 
     def __init__(self, seed: int, calls: int) -> None:
         self.rng = random.Random(seed)
-        self.bed = Bed(images=True, rng=self.rng)
+        self.bed = Bed(images=True, rng=self.rng, limits=ROOMY)
         self.calls = [Call(number, self.rng) for number in range(calls)]
         self.waiting = list(self.calls)
         self.decided: set[tuple[int, type]] = set()

@@ -3,9 +3,12 @@
 import h2.settings
 import pytest
 
+from governor.runtimeproxy.grpc.framing import wrap
 from governor.runtimeproxy.http2.connection import Limits
 from governor.runtimeproxy.http2.errors import ErrorCode
-from governor.runtimeproxy.http2.streams import Outcome
+from governor.runtimeproxy.http2.events import RequestTooLarge
+from governor.runtimeproxy.http2.held_budget import HeldBudget
+from governor.runtimeproxy.http2.streams import Outcome, Peer
 from tests.unit.runtimeproxy.http2.bed import (
     ANSWER,
     HOOKED,
@@ -100,7 +103,11 @@ def test_a_replaced_body_replaces_the_content_length(bed: Bed) -> None:
 
 
 def test_held_messages_of_16_mib_are_forwarded_through_small_windows() -> None:
-    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_response=16 << 20))
+    bed = Bed(
+        limits=Limits(
+            stream_window=65_535, connection_window=65_535, max_held_body=18 << 20, max_held_response=16 << 20
+        )
+    )
     body, longer = bytes(16 << 20), bytes(17 << 20)
     answer_all(bed.runtime, body)
     call = bed.caller.open(request_fields(HOOKED), body)
@@ -115,13 +122,38 @@ def test_held_messages_of_16_mib_are_forwarded_through_small_windows() -> None:
     bed.check_balanced()
 
 
-def test_a_request_too_large_to_be_held_is_refused() -> None:
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_request_too_large_to_be_held_is_reported_at_once_and_can_be_refused(announced: bool) -> None:
     bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_body=1000))
-    call = bed.caller.open(request_fields(HOOKED), bytes(1001))
+    begun = wrap(bytes(2000))[:100] if announced else bytes(1001)
+    call = bed.caller.open(request_fields(HOOKED), begun, ends=False)
     bed.settle()
-    assert grpc_status(call) == b"8"
-    assert call.ended
+    (event,) = (each for each in bed.events if isinstance(each, RequestTooLarge))
+    assert (event.stream_id, event.path) == (call.stream_id, HOOKED)
+    bed.relay.refuse(call.stream_id, 8, "too large")
+    bed.settle()
+    assert (grpc_status(call), call.ended) == (b"8", True)
     assert outcomes(bed) == [Outcome.REFUSED]
+    bed.check_balanced()
+
+
+def test_a_request_too_large_to_be_held_can_be_passed_on_as_it_arrives() -> None:
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_body=1000))
+    answer_all(bed.runtime, b"done")
+    body = wrap(bytes(300_000))
+    call = bed.caller.open(request_fields(HOOKED), body)
+    bed.settle()
+    assert bed.held_requests() == []
+    assert bed.relay.held_bytes <= 65_535
+    assert bed.relay.pass_on(call.stream_id)
+    bed.settle()
+    (seen,) = bed.runtime.messages.values()
+    assert bytes(seen.body) == body
+    (responded,) = bed.held_responses()
+    assert responded.body == b"done"
+    bed.relay.release_response(call.stream_id)
+    bed.settle()
+    assert call.trailers == OK
     bed.check_balanced()
 
 
@@ -143,49 +175,90 @@ def test_a_response_too_large_to_be_held_is_forwarded_unread(size: int) -> None:
 
 
 def test_the_limit_of_held_requests_never_refuses_a_response() -> None:
-    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=1000))
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=3000))
     answer_all(bed.runtime, bytes(100))
-    call = bed.caller.open(request_fields(HOOKED), bytes(10))
-    bed.caller.open(request_fields(HOOKED), bytes(990))
+    call = bed.caller.open(request_fields(HOOKED), wrap(bytes(5)))
+    other = bed.caller.open(request_fields(HOOKED), wrap(bytes(980)))
     bed.settle()
     bed.relay.release(1, hold_response=True)
     bed.settle()
     (responded,) = bed.held_responses()
     assert len(responded.body) == 100
     bed.relay.release_response(1)
-    bed.relay.release(3)
+    bed.relay.release(other.stream_id)
     bed.settle()
     assert (bytes(call.body), call.trailers) == (bytes(100), OK)
     bed.check_balanced()
 
 
-def test_the_total_size_of_held_messages_is_limited() -> None:
-    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=1000))
-    calls = [bed.caller.open(request_fields(HOOKED), bytes(400)) for _ in range(3)]
+def test_requests_wait_for_memory_and_are_not_read_meanwhile() -> None:
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=3 * 200_000))
+    answer_all(bed.runtime)
+    bodies = [wrap(bytes([number]) * 100_000) for number in range(4)]
+    calls = [bed.caller.open(request_fields(HOOKED), body) for body in bodies]
     bed.settle()
-    assert [grpc_status(call) for call in calls] == [b"none", b"none", b"8"]
-    assert bed.relay.held_bytes == 800
-    bed.relay.refuse(1, 7, "no")
-    assert bed.relay.held_bytes == 400
+    first = bed.held_requests()[0]
+    assert [each.stream_id for each in bed.held_requests()] == [calls[0].stream_id]
+    assert bed.relay.held_bytes <= len(bodies[0]) + 3 * 65_535
+    for number in range(4):
+        bed.relay.release(bed.held_requests()[number].stream_id)
+        bed.settle()
+    assert first.body == bodies[0]
+    assert [each.body for each in bed.held_requests()] == bodies
+    assert all(call.trailers == OK for call in calls)
+    bed.check_balanced()
 
 
-def test_relays_share_the_limit_and_each_keeps_its_equal_part() -> None:
-    limits = Limits(stream_window=65_535, connection_window=65_535, max_held_total=1000)
-    beds: list[Bed] = []
+def test_a_request_that_fits_does_not_wait_for_a_larger_one() -> None:
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=3 * 150_000))
+    for size in (100_000, 90_000, 1000):
+        bed.caller.open(request_fields(HOOKED), wrap(bytes(size)))
+    bed.settle()
+    assert [len(each.body) - 5 for each in bed.held_requests()] == [100_000, 1000]
 
-    def total_held() -> tuple[int, int]:
-        return sum(each.relay.held_bytes for each in beds), len(beds)
 
-    beds += [Bed(limits=limits, total_held=total_held) for _ in range(2)]
-    greedy, modest = beds
-    calls = [greedy.caller.open(request_fields(HOOKED), bytes(450)) for _ in range(2)]
-    greedy.settle()
-    calls.append(modest.caller.open(request_fields(HOOKED), bytes(450)))
-    modest.settle()
-    calls.append(greedy.caller.open(request_fields(HOOKED), bytes(100)))
-    greedy.settle()
-    assert [grpc_status(call) for call in calls] == [b"none", b"none", b"none", b"8"]
-    assert (greedy.relay.held_bytes, modest.relay.held_bytes) == (900, 450)
+@pytest.mark.parametrize("ending", ["refused", "cancelled", "lost"])
+def test_memory_is_given_back_however_a_held_request_ends(ending: str) -> None:
+    budget = HeldBudget(3 * 1000)
+    one, other = (Bed(budget=budget) for _ in range(2))
+    call = one.caller.open(request_fields(HOOKED), wrap(bytes(900)))
+    one.settle()
+    waiting = other.caller.open(request_fields(HOOKED), wrap(bytes(900)))
+    other.settle()
+    assert (len(one.held_requests()), other.held_requests(), budget.waiting) == (1, [], 1)
+    if ending == "refused":
+        one.relay.refuse(call.stream_id, 7, "no")
+    elif ending == "cancelled":
+        one.caller.cancel(call)
+    else:
+        one.relay.connection_lost(Peer.CLIENT)
+    one.settle()
+    other.settle()
+    assert [each.stream_id for each in other.held_requests()] == [waiting.stream_id]
+    assert budget.waiting == 0
+
+
+def test_a_waiting_request_that_is_cancelled_waits_no_longer() -> None:
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=3000))
+    calls = [bed.caller.open(request_fields(HOOKED), wrap(bytes(900))) for _ in range(3)]
+    bed.settle()
+    bed.caller.cancel(calls[1])
+    bed.settle()
+    bed.relay.refuse(calls[0].stream_id, 7, "no")
+    bed.settle()
+    assert [each.stream_id for each in bed.held_requests()] == [calls[0].stream_id, calls[2].stream_id]
+    bed.relay.refuse(calls[2].stream_id, 7, "no")
+    bed.settle()
+    bed.check_balanced()
+
+
+def test_a_request_longer_than_announced_is_refused_when_memory_is_short() -> None:
+    bed = Bed(limits=Limits(stream_window=65_535, connection_window=65_535, max_held_total=3000))
+    call = bed.caller.open(request_fields(HOOKED), wrap(b"")[:5] + bytes(900), ends=False)
+    bed.settle()
+    bed.caller.finish(call, bytes(900))
+    bed.settle()
+    assert grpc_status(call) == b"8"
 
 
 def test_held_streams_do_not_block_others(bed: Bed) -> None:

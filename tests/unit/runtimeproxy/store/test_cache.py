@@ -10,7 +10,7 @@ from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
 from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.store.cache import RecordCache
-from governor.runtimeproxy.store.records import Container, Sandbox, created_container, started_sandbox
+from governor.runtimeproxy.store.records import Container, Sandbox, new_container, started_sandbox, with_id
 from governor.runtimeproxy.store.runtime import Runtime
 
 
@@ -48,11 +48,11 @@ class FakeRuntime:
         await self.may_respond.wait()
         return response
 
-    async def container(self, listed: cri_pb2.Container, _pod: Sandbox) -> Container:
+    async def container(self, listed: cri_pb2.Container, _pod: Sandbox, *, with_environment: bool = False) -> Container:
         request = cri_pb2.CreateContainerRequest(pod_sandbox_id=listed.pod_sandbox_id)
         self.is_queried.set()
         await self.may_respond.wait()
-        return created_container(request, listed.id)
+        return with_id(new_container(request, with_environment=with_environment), listed.id)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_resync_adds_and_deletes_records(cache: RecordCache, runtime: Fake
 def shares(cache: RecordCache, container_id: str) -> int:
     container = cache.container(container_id)
     assert container is not None
-    return container.container.container_resources.cpu_shares
+    return container.message.container_resources.cpu_shares
 
 
 async def test_resync_refreshes_the_resources_of_known_containers(cache: RecordCache, runtime: FakeRuntime) -> None:

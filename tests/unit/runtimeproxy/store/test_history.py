@@ -23,13 +23,6 @@ def names(history: History) -> set[str]:
     return {each.name for each in history}
 
 
-def test_calls_without_changes_are_not_kept() -> None:
-    history = History(set)
-    history.add(pod("web"), trail(0, changed=False))
-    history.add(pod("web"), Trail(START, "RunPodSandbox", asked=(PluginCall("p", "PreRunPodSandbox", 0.1),)))
-    assert history.of("shop", "web") == ()
-
-
 def test_failures_and_rejections_are_kept() -> None:
     history = History(set)
     failed = Trail(START, "RunPodSandbox", asked=(PluginCall("p", "PreRunPodSandbox", 0.1, "hangs"),))

@@ -24,9 +24,10 @@ def environment(value: str, spec: list[str] | None) -> dict[str, str]:
         info["runtimeSpec"] = {"process": {"env": spec}}
     response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
     listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
-    return dict(
-        container_from_status(listed, response, sandbox_from_status(sandbox_status({}))).container.container_envs
-    )
+    pod = sandbox_from_status(sandbox_status({}))
+    found = container_from_status(listed, response, pod, with_environment=True)
+    variables = map(cri_pb2.KeyValue.FromString, cri_pb2.RequestVariables.FromString(found.variables).container_envs)
+    return {each.key: each.value.decode() for each in variables}
 
 
 def test_a_sandbox_has_what_only_its_configuration_contains() -> None:
@@ -67,7 +68,7 @@ def test_updated_resources_override_the_configuration() -> None:
 
     resources = container_from_status(
         listed, response, sandbox_from_status(sandbox_status({}))
-    ).container.container_resources
+    ).message.container_resources
 
     assert (resources.cpu_shares, resources.cpu_quota) == (2, 9)
 
@@ -79,7 +80,7 @@ def test_a_swap_limit_implied_by_containerd_is_ignored() -> None:
         response.status.resources.linux.memory_limit_in_bytes = 1000
         response.status.resources.linux.memory_swap_limit_in_bytes = status
         listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
-        found = container_from_status(listed, response, sandbox_from_status(sandbox_status({}))).container
+        found = container_from_status(listed, response, sandbox_from_status(sandbox_status({}))).message
         return int(found.container_resources.memory_swap_limit_in_bytes)
 
     assert swap(0, 1000) == 0
