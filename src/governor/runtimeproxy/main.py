@@ -80,6 +80,7 @@ async def run(settings: Settings, endpoint: Endpoint, start: Start) -> int:
         await predecessor.wait_until_it_pauses()
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
     finally:
+        core.hooks.audit.flush()
         plugins.close()
         runtime.close()
 
@@ -99,23 +100,23 @@ class _Core:
         thread = ThreadPoolExecutor(1, "large-messages")
         context = HookContext(plugins, self.records, hook_settings, metrics, thread)
         dispatcher = Dispatcher(context, self.records, history, runtime.stop_container)
-        self._hooks = PluginHooks(plugins, dispatcher, metrics, self.tap, self.records)
-        self.splice = Splice(endpoint, self.upstreams, self._hooks)
+        self.hooks = PluginHooks(plugins, dispatcher, metrics, self.tap, self.records)
+        self.splice = Splice(endpoint, self.upstreams, self.hooks)
         self.explainer = Explainer(self.records, runtime, plugins, hook_settings, history)
         self.directory = HookDirectory(settings.hook_server_dir, plugins, clock)
         observe(registry, self.splice, self.records, plugins, self.upstreams, self.tap)
         plugins.changed, self.tap.changed = self._plugins_changed, self._tap_changed
-        self._hooks.notified = self.splice.notified
+        self.hooks.notified = self.splice.notified
         self.splice.budget.emptied = partial(_trim, thread)
         self.upstreams.recovered = self.records.mark_stale
 
     def _plugins_changed(self) -> None:
-        self.records.set_needed(needed=self._hooks.has_plugins)
+        self.records.set_needed(needed=self.hooks.has_plugins)
         self.records.remember_environment(remembers=self._plugins.registrations.remember_environment)
         self.splice.hooks_changed()
 
     def _tap_changed(self) -> int:
-        self._hooks.tap_changed()
+        self.hooks.tap_changed()
         return self.splice.hooks_changed()
 
 

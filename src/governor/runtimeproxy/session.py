@@ -33,13 +33,6 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 """A coroutine function, not a coroutine: a task cancelled before it starts would leave that one never awaited."""
 
 
-class Pump(Protocol):
-    """Schedules writing a relay's output."""
-
-    def __call__(self, then: Callable[[], None] | None = None) -> None:
-        """Write soon, then call ``then``, so that no peer waits for it."""
-
-
 class HeldCallHandler(Protocol):
     """Handler of the held calls of one relayed connection."""
 
@@ -64,7 +57,7 @@ class Hooks(Protocol):
     def is_notifying(self) -> bool:
         """Whether work goes on for calls whose connection may be closed."""
 
-    def handler_for(self, relay: Relay, pump: Pump) -> HeldCallHandler:
+    def handler_for(self, relay: Relay, pump: Callable[[], None]) -> HeldCallHandler:
         """Return a handler for one relay; it calls ``pump`` after each command to the relay outside ``handle``."""
 
 
@@ -229,22 +222,13 @@ class Session:
         self.engine.receive(peer, data)
         self.pump()
 
-    def pump_soon(self, then: Callable[[], None] | None = None) -> None:
-        """Pump; with several open calls, after all ready callbacks, so that their output is one write.
-
-        ``then`` runs after the write and before anything is read again.
-        """
+    def pump_soon(self) -> None:
+        """Pump; with several open calls, after all ready callbacks, so that their output is one write."""
         if self.engine is not None and self.engine.streams <= 1:
             self.pump()
-            if then is not None:
-                then()
-            return
-        loop = asyncio.get_running_loop()
-        if not self._pump_scheduled:
+        elif not self._pump_scheduled:
             self._pump_scheduled = True
-            loop.call_soon(self.pump)
-        if then is not None:
-            loop.call_soon(then)
+            asyncio.get_running_loop().call_soon(self.pump)
 
     def _pump_deferred(self) -> None:
         self._deferred_scheduled = False

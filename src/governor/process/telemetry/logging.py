@@ -159,6 +159,14 @@ def _notice(counts: Dropped, processors: Sequence[structlog.typing.Processor]) -
 
 def _mask(value: object) -> object:
     """Return ``value`` with every Secret in it, at any depth, replaced by the mask."""
+    kind = type(value)
+    # The patterns below take longer than everything else.
+    if kind in _SCALARS:
+        return value
+    if kind is dict:
+        return {key if type(key) is str else _mask(key): _mask(each) for key, each in value.items()}  # type: ignore[attr-defined]
+    if kind is list:
+        return [_mask(each) for each in value]  # type: ignore[attr-defined]
     match value:
         case Secret() | Sealed():
             return MASK

@@ -21,10 +21,9 @@ from governor.runtimeproxy.http2.events import (
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Outcome
 from governor.runtimeproxy.metrics import HookMetrics
-from governor.runtimeproxy.ops import audit
+from governor.runtimeproxy.ops.audit import AuditLog
 from governor.runtimeproxy.ops.tap import ConnectionTap, Tap
 from governor.runtimeproxy.plugins.client import Plugins
-from governor.runtimeproxy.session import Pump
 from governor.runtimeproxy.store.records import Records
 from governor.wire.hooks.points import Hook
 
@@ -44,6 +43,7 @@ class PluginHooks:
         self._tap = tap
         self._records = records
         self._connections: set[ConnectionHooks] = set()
+        self.audit = AuditLog()
         self._notifying = 0
         self.notified: Callable[[], None] = lambda: None
 
@@ -66,7 +66,7 @@ class PluginHooks:
         """Return whether a call is held, for its hooks or for the records."""
         return path in _PATHS and self.has_plugins
 
-    def handler_for(self, relay: Relay, pump: Pump) -> "ConnectionHooks":
+    def handler_for(self, relay: Relay, pump: Callable[[], None]) -> "ConnectionHooks":
         """Return the handler of a relayed connection's held calls."""
         tap = ConnectionTap(self._tap, self._records)
         connection = ConnectionHooks(self, relay, pump, self._dispatcher, self._metrics, tap)
@@ -97,7 +97,7 @@ class ConnectionHooks:
         self,
         hooks: PluginHooks,
         relay: Relay,
-        pump: Pump,
+        pump: Callable[[], None],
         dispatcher: Dispatcher,
         metrics: HookMetrics,
         tap: ConnectionTap,
@@ -163,8 +163,9 @@ class ConnectionHooks:
             return
         is_released = self.relay.release(stream, held.body, hold_response=True)
         held.body = None
-        # Logged after the request is written, so that the runtime does not wait for the log.
-        self._pump(partial(audit.record, held) if is_released else None)
+        if is_released:
+            self._hooks.audit.record(held)
+        self._pump()
 
     def _passed_on(self, stream: int, held: Held, rejected: Rejected | None) -> None:
         """Forward or reject a request that is too large to be held."""

@@ -32,7 +32,8 @@ from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
 from governor.runtimeproxy.store.records import Container, new_container
-from governor.wire.hooks.points import Hook
+from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest
+from governor.wire.hooks.points import Hook, HookRequest
 
 RUNTIME_RESERVE_S: Final = 5.0
 """Part of a call's deadline that is kept for the runtime."""
@@ -123,17 +124,20 @@ class Dispatcher:
         changes, request = merged.changes, merged.request
         if changes:
             request = merged.result()
-        created = self._created(request)
+        # Without changes the question describes the container; otherwise that would have to be changed too.
+        message = None if changes else merged.original.message
+        created = self._created(request, message)
         body = write(request) if changes else None
         if created is not None:
             # The record is enough: variables may be large.
             request = cri_pb2.CreateContainerRequest(pod_sandbox_id=created.sandbox_id)
         return Applied(request, body, created, changes, merged.conflicts, merged.unused)
 
-    def _created(self, request: CriRequest) -> Container | None:
+    def _created(self, request: CriRequest, message: HookRequest | None = None) -> Container | None:
         if not isinstance(request, cri_pb2.CreateContainerRequest):
             return None
-        return new_container(request, with_environment=self._records.remembers_environment)
+        known = message if isinstance(message, ContainerResourceHookRequest) else None
+        return new_container(request, known, with_environment=self._records.remembers_environment)
 
     def responded(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> Hook | None:
         """Record the runtime's response. Return the post hook if plugins are registered for it."""

@@ -17,6 +17,7 @@ removes the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -24,6 +25,9 @@ from governor.errors import invalid
 from governor.runtimeproxy.cri.cri_pb2 import KeyValue, RequestVariables
 from governor.runtimeproxy.hooks.changes import Difference, FieldPath, Value
 from governor.values.secret import Secret
+
+_KEY_TAG: Final = b"\n"
+_ONE_BYTE: Final = 0x80
 
 
 class Environment:
@@ -50,16 +54,11 @@ class Environment:
         """Return the visible variables by name."""
         return dict(map(_text, self.visible))
 
-    def names(self, most: int, most_chars: int) -> tuple[str, ...]:
-        """Return the first names, at most so many and of so many characters together."""
-        names = dict.fromkeys(_text(each)[0] for each in self.visible[:most])
-        found: list[str] = []
-        for name in names:
-            most_chars -= len(name)
-            if most_chars < 0:
-                break
-            found.append(name)
-        return tuple(found)
+    def first_names(self, most: int, most_bytes: int) -> bytes:
+        """Return the first names as lines, at most so many and of so many bytes together."""
+        # In the usual encoding a name of up to 127 bytes follows its tag and its length.
+        names = [each[2 : 2 + each[1]] for each in self.entries[:most] if each[:1] == _KEY_TAG and each[1] < _ONE_BYTE]
+        return b"\n".join(names)[:most_bytes]
 
     def with_changes(self, changes: Iterable[tuple[str, Value]]) -> "Environment":
         """Return the environment with these variables set; None removes one."""

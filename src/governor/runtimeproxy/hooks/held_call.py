@@ -17,7 +17,8 @@ from governor.runtimeproxy.ops.control import PluginCall, Subject, Trail
 from governor.runtimeproxy.store.records import Container
 from governor.wire.hooks.points import Hook
 
-_TRACE_HEADERS: Final = (b"traceparent", b"tracestate", b"baggage")
+_HEADERS: Final = frozenset({b"grpc-timeout", b"grpc-encoding", b"traceparent", b"tracestate", b"baggage"})
+"""Header fields that matter; the last three are passed to plugins."""
 _NO_SUBJECT: Final = Subject()
 _TRAIL_CHARS: Final = 200
 _TRAIL_CHANGES: Final = 64
@@ -91,13 +92,15 @@ class Held:
         self.timeout_s: float | None = None
         metadata = []
         for field in fields:
-            match field[0]:
-                case b"grpc-timeout":
-                    self.timeout_s = timeout_s(field[1].decode(errors="replace"))
-                case b"grpc-encoding":
-                    self.encoding = field[1].decode(errors="replace")
-                case name if name in _TRACE_HEADERS:
-                    metadata.append(field)
+            name = field[0]
+            if name not in _HEADERS:
+                continue
+            if name == b"grpc-timeout":
+                self.timeout_s = timeout_s(field[1].decode(errors="replace"))
+            elif name == b"grpc-encoding":
+                self.encoding = field[1].decode(errors="replace")
+            else:
+                metadata.append(field)
         self.metadata: Metadata = metadata
         self.subject = _NO_SUBJECT
         self.changes: tuple[Change, ...] = ()

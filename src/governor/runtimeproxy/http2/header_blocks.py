@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
 from hpack.hpack import encode_integer
+from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hpack.table import HeaderTable
 
 from governor.runtimeproxy.http2.errors import ErrorCode, Http2ConnectionError, Http2StreamError
@@ -75,18 +76,29 @@ class HeaderDecoder:
             raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, "header block cannot be decoded") from error
 
     def _decode(self, block: bytes) -> Fields:
-        """Look up indexed fields of one byte here, which most are; leave the rest to the library."""
+        """Decode the usual representations here, which takes a third of the time; leave the rest to the library."""
         fields: list[Field] = []
-        entry = self._decoder.header_table.get_by_index
-        for at, byte in enumerate(block):
-            if not 0x80 < byte < 0xFF:
-                self._cache.clear()
+        table = self._decoder.header_table
+        entry, at, end, is_changed = table.get_by_index, 0, len(block), False
+        while at < end:
+            byte = block[at]
+            if 0x80 < byte < 0xFF:
+                fields.append(entry(byte & 0x7F))
+                at += 1
+                continue
+            value, after = _indexed_literal(block, at)
+            is_changed = True
+            if value is None:
                 self._decode_rest(fields, block[at:])
-                self._check_size(fields)
-                return fields
-            fields.append(entry(byte & 0x7F))
+                break
+            name = entry(byte & 0x3F)[0]
+            table.add(name, value)
+            fields.append((name, value))
+            at = after
         self._check_size(fields)
-        if len(self._cache) < _MAX_CACHED and len(block) <= _MAX_CACHED_BYTES:
+        if is_changed:
+            self._cache.clear()
+        elif len(self._cache) < _MAX_CACHED and len(block) <= _MAX_CACHED_BYTES:
             fields = self._cache[block] = CachedFields(fields)
         return fields
 
@@ -99,6 +111,49 @@ class HeaderDecoder:
         size = sum([len(name) + len(value) + _FIELD_OVERHEAD for name, value in fields])
         if size > self._decoder.max_header_list_size:
             raise OversizedHeaderListError
+
+
+def _indexed_literal(block: bytes, at: int) -> tuple[bytes | None, int]:
+    """Return the value of a literal with incremental indexing and an indexed name, and where it ends.
+
+    The value is None if the representation is another one, long, or cut off.
+    """
+    if not 0x40 < block[at] < 0x7F or at + 1 >= len(block):
+        return None, at
+    length = block[at + 1] & 0x7F
+    begin, after = at + 2, at + 2 + length
+    if length == 0x7F or after > len(block):
+        return None, at
+    value = block[begin:after]
+    return (_huffman_decoded(value) if block[at + 1] & 0x80 else value), after
+
+
+def _huffman_decoded(text: bytes) -> bytes | None:
+    """Return a text whose characters all have codes of up to 8 bits, as letters and digits; None for another one."""
+    bits, left = int.from_bytes(text), 8 * len(text)
+    decoded = bytearray()
+    while left > 0:
+        window = bits >> (left - 8) & 0xFF if left >= 8 else (bits << (8 - left) | 0xFF >> left) & 0xFF
+        symbol, size = _SHORT_CODES[window]
+        if not size or size > left:
+            # The end is padded with fewer than 8 ones.
+            return bytes(decoded) if left < 8 and bits & ((1 << left) - 1) == (1 << left) - 1 else None
+        decoded.append(symbol)
+        left -= size
+    return bytes(decoded)
+
+
+def _short_codes() -> list[tuple[int, int]]:
+    """Return symbol and length of the code that starts with each byte; length 0 for longer codes."""
+    table = [(0, 0)] * 256
+    for symbol, (code, size) in enumerate(zip(REQUEST_CODES, REQUEST_CODES_LENGTH, strict=True)):
+        if size <= 8:
+            first = code << (8 - size)
+            table[first : first + (1 << (8 - size))] = [(symbol, size)] * (1 << (8 - size))
+    return table
+
+
+_SHORT_CODES: Final = _short_codes()
 
 
 class HeaderEncoder:
@@ -123,10 +178,13 @@ class HeaderEncoder:
         return _TABLE_SIZE_ZERO + block
 
     def _literals(self, fields: Fields) -> bytes:
-        return b"".join([self._cached(field) or self._literal(field) for field in fields])
-
-    def _cached(self, field: Field) -> bytes | None:
-        return None if isinstance(field, NeverIndexedHeaderTuple) else self._cache.get(field)
+        get, literal = self._cache.get, self._literal
+        return b"".join(
+            [
+                literal(field) if type(field) is NeverIndexedHeaderTuple else get(field) or literal(field)
+                for field in fields
+            ]
+        )
 
     def _literal(self, field: Field) -> bytes:
         encoded = encode_literal(field)

@@ -9,8 +9,8 @@ from governor.runtimeproxy.http2.frames import Payload
 from governor.runtimeproxy.http2.header_blocks import Fields, HeaderEncoder
 from governor.runtimeproxy.http2.streams import Stream
 
-COALESCE_DELAY_S: Final = 0.002
-"""How long deferrable frames may wait for others to be written with."""
+COALESCE_DELAY_S: Final = 0.05
+"""How long deferrable frames may wait for others to be written with. gRPC sends no PING before the last is answered."""
 _MAX_DEFERRED: Final = 4
 """With more deferrable frames than this, all are written at once."""
 

@@ -1,22 +1,62 @@
 """The audit log: one line for each call that plugins changed, with old and new value of each field.
 
-Environment values are masked. If stderr is not read, audit lines are the last to be dropped.
+Lines are formatted in batches, shortly after the calls: each batch wakes the thread that writes them once. Environment
+values are masked. If stderr is not read, audit lines are the last to be dropped.
 """
+
+import asyncio
+from typing import Final
 
 from governor.process.telemetry import logging
 from governor.runtimeproxy.hooks.held_call import Held
 from governor.runtimeproxy.ops.control import Subject
+from governor.values.secret import MASK, Secret
+
+_DELAY_S: Final = 0.05
+_MAX_BUFFERED: Final = 256
 
 _log = logging.get_audit_logger(__name__)
 
 
-def record(held: Held) -> None:
-    """Log the plugins' changes to one call."""
-    if not (held.changes or held.conflicts or held.unused):
-        return
-    changes = [{"plugin": each.plugin, "field": each.field, "old": each.old, "new": each.new} for each in held.changes]
-    found = {"changes": changes, "conflicts": held.conflicts, "unused": held.unused}
-    shown = {name: value if name == "changes" else list(map(str, value)) for name, value in found.items() if value}
+class AuditLog:
+    """Calls whose lines are still to be written."""
+
+    def __init__(self) -> None:
+        self._calls: list[Held] = []
+
+    def record(self, held: Held) -> None:
+        """Log the plugins' changes to one call soon."""
+        if not (held.changes or held.conflicts or held.unused):
+            return
+        self._calls.append(held)
+        if len(self._calls) == 1:
+            asyncio.get_running_loop().call_later(_DELAY_S, self.flush)
+        elif len(self._calls) >= _MAX_BUFFERED:
+            self.flush()
+
+    def flush(self) -> None:
+        """Log what is buffered."""
+        calls, self._calls = self._calls, []
+        for held in calls:
+            _write(held)
+
+
+def _write(held: Held) -> None:
+    shown: dict[str, object] = {}
+    if held.changes:
+        shown["changes"] = [
+            {
+                "plugin": each.plugin,
+                "field": each.field,
+                "old": MASK if isinstance(each.old, Secret) else each.old,
+                "new": MASK if isinstance(each.new, Secret) else each.new,
+            }
+            for each in held.changes
+        ]
+    if held.conflicts:
+        shown["conflicts"] = list(map(str, held.conflicts))
+    if held.unused:
+        shown["unused"] = list(map(str, held.unused))
     log = _log.warning if held.conflicts or held.unused else _log.info
     log("plugins changed a call", call=str(held.call), **pod_fields(held.subject), **shown)
 

@@ -227,7 +227,7 @@ def _container(container: Container) -> ContainerExplanation:
         attempt=hook_request.container_meta.attempt,
         annotations=dict(hook_request.container_annotations),
         resources=_resources(hook_request.container_resources),
-        environment=tuple(sorted(container.variable_names)),
+        environment=tuple(container.variable_names),
     )
 
 

@@ -15,7 +15,7 @@ from governor.runtimeproxy.hooks.resources import overlay
 from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest, PodSandboxHookRequest, PodSandboxMetadata
 
 _MAX_NAMES: Final = 64
-_MAX_NAMES_CHARS: Final = 2048
+_MAX_NAMES_BYTES: Final = 2048
 
 
 class Sandbox(msgspec.Struct, frozen=True, dict=True):
@@ -58,8 +58,13 @@ class Container(msgspec.Struct, frozen=True):
     """The encoded hook request that describes it, without its pod, id and variables."""
     variables: bytes = b""
     """Its encoded variables, if a plugin asks to remember them."""
-    variable_names: tuple[str, ...] = ()
-    """The first names of its variables, for ``explain``."""
+    first_names: bytes = b""
+    """The first names of its variables as lines, for ``explain``."""
+
+    @property
+    def variable_names(self) -> list[str]:
+        """Return the first names of its variables, sorted."""
+        return sorted(set(self.first_names.decode(errors="replace").splitlines()))
 
     @property
     def message(self) -> ContainerResourceHookRequest:
@@ -118,16 +123,21 @@ def started_sandbox(request: cri_pb2.RunPodSandboxRequest, sandbox_id: str) -> S
     return Sandbox(sandbox_id, pod_of(request.config, request.runtime_handler))
 
 
-def new_container(request: cri_pb2.CreateContainerRequest, *, with_environment: bool = False) -> Container:
-    """Return the record of a container that is created, before it has an id."""
+def new_container(
+    request: cri_pb2.CreateContainerRequest,
+    message: ContainerResourceHookRequest | None = None,
+    *,
+    with_environment: bool = False,
+) -> Container:
+    """Return the record of a container that is created, before it has an id; ``message`` describes it, if given."""
     environment = Environment(list(request.config.envs))
     return Container(
         id="",
         sandbox_id=request.pod_sandbox_id,
         name=request.config.metadata.name,
-        description=container_of(request).SerializeToString(),
+        description=(message or container_of(request)).SerializeToString(),
         variables=environment.encoded() if with_environment else b"",
-        variable_names=environment.names(_MAX_NAMES, _MAX_NAMES_CHARS),
+        first_names=environment.first_names(_MAX_NAMES, _MAX_NAMES_BYTES),
     )
 
 

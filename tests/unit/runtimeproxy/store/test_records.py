@@ -24,7 +24,7 @@ def test_a_container_is_recorded_with_the_plugins_changes() -> None:
     container = with_id(new_container(request), "c1")
     assert (container.id, container.sandbox_id, container.message.container_meta.id) == ("c1", "s", "c1")
     assert container.message.container_resources.cpu_shares == 2
-    assert (container.variables, container.variable_names) == (b"", ("A",))
+    assert (container.variables, container.variable_names) == (b"", ["A"])
     remembered = cri.RequestVariables.FromString(new_container(request, with_environment=True).variables)
     assert list(map(cri.KeyValue.FromString, remembered.container_envs)) == [cri.KeyValue(key="A", value=b"1")]
 
