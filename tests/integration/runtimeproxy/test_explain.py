@@ -44,7 +44,7 @@ async def test_a_pod_is_explained_with_the_plugins_changes(own_bed: Bed, start_h
     assert (shown["id"], shown["uid"], shown["cgroup_parent"]) == (pod, "u-1", "/other")
     [own] = shown["containers"]
     assert (own["id"], own["name"], own["resources"]["cpu_shares"]) == (created, "main", 512)
-    assert own["environment"] == ["A", "TOKEN"]
+    assert own["environment"] == ["A", "B", "TOKEN"]
     entry = entries(found, "PreCreateContainer")["tuner"]
     assert (entry["asked"], entry["timeout_s"], entry["policy"]) == (True, 20.5, "Fail")
     changes = {".".join(each["path"]): each for trail in found["trails"] for each in trail["changes"]}
