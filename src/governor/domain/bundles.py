@@ -20,7 +20,7 @@ from governor.values.trees import Manifest, named_path
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """The compiled resources of one runtime, ordered by reference, and what restrains its agent.
+    """Compiled resources, ordered by reference, with their apply policy; the same for a whole class of runtimes.
 
     The digest covers only the resources.
     """
@@ -30,8 +30,6 @@ class Bundle(msgspec.Struct, frozen=True):
     apply: ApplyPolicy
     profiles: tuple[str, ...] = ()
     """The names of the profiles that it was compiled from."""
-    windows: tuple[Window, ...] = ()
-    hold: Hold | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -91,10 +89,32 @@ def refs(resources: Iterable[Manifest]) -> tuple[ResourceRef, ...]:
     return tuple(resource_ref(manifest, "") for manifest in resources)
 
 
-def compile_bundle(runtime: Runtime, layers: Sequence[Layer]) -> tuple[Bundle, Folded]:
-    """Fold the layers that select a runtime and substitute its variables; reject conflicts and unknown variables."""
-    name, labels = runtime.metadata.name, runtime.metadata.labels
-    selected = [layer for layer in layers if layer.profile.spec.selector.matches(name, labels)]
+class Recipe(msgspec.Struct, frozen=True):
+    """The folded layers of all runtimes that the same profiles select and that have the same namespaces.
+
+    Those of them with the same values of ``variables`` are a class: they share one bundle.
+    """
+
+    folded: Folded
+    profiles: dict[str, Profile]
+    variables: tuple[str, ...]
+
+    def values(self, runtime: Runtime) -> tuple[str | None, ...]:
+        """Return what distinguishes the class of a runtime from the others of this recipe."""
+        name, labels = runtime.metadata.name, runtime.metadata.labels
+        return tuple(variables.lookup(each, name, labels) for each in self.variables)
+
+    def compile(self, runtime: Runtime) -> Bundle:
+        """Return the bundle of the class of a runtime; reject unknown variables and foreign namespaces."""
+        resources = _substitute_variables(self.folded, runtime, self.profiles)
+        _check_namespaces(self.folded, runtime, self.profiles)
+        apply = msgspec.convert(self.folded.apply, ApplyPolicy)
+        return Bundle(digest(list(resources)), resources, apply, tuple(sorted(self.profiles)))
+
+
+def fold_recipe(runtime: Runtime, selected: Sequence[Layer]) -> Recipe:
+    """Fold the layers that select a runtime; reject conflicts."""
+    name = runtime.metadata.name
     folded = fold(selected, runtime.spec.namespaces[0])
     profiles = {layer.name: layer.profile for layer in selected}
     if folded.conflicts:
@@ -104,11 +124,15 @@ def compile_bundle(runtime: Runtime, layers: Sequence[Layer]) -> tuple[Bundle, F
             f"profiles of equal priority conflict for runtime {name!r}",
             [_conflict_detail(conflict, profiles) for conflict in folded.conflicts],
         )
-    resources = _substitute_variables(folded, runtime, profiles)
-    _check_namespaces(folded, runtime, profiles)
-    apply = msgspec.convert(folded.apply, ApplyPolicy)
-    spec = runtime.spec
-    return Bundle(digest(list(resources)), resources, apply, tuple(sorted(profiles)), spec.windows, spec.hold), folded
+    used = variables.used_variables(list(folded.resources.values()))
+    return Recipe(folded, profiles, tuple(sorted(used)))
+
+
+def compile_bundle(runtime: Runtime, layers: Iterable[Layer]) -> tuple[Bundle, Folded]:
+    """Compile the layers that select one runtime."""
+    name, labels = runtime.metadata.name, runtime.metadata.labels
+    recipe = fold_recipe(runtime, [each for each in layers if each.profile.spec.selector.matches(name, labels)])
+    return recipe.compile(runtime), recipe.folded
 
 
 def path_in_profile(profile: Profile, resource: ResourceRef, path: paths.Path) -> str:

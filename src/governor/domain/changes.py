@@ -25,8 +25,17 @@ class DocumentChange(msgspec.Struct, frozen=True, rename="camel"):
     differences: tuple[Difference, ...]
 
 
+class ClassChange(msgspec.Struct, frozen=True, rename="camel"):
+    """The effect of a change on all runtimes that had the same bundle and get the same one; some are examples."""
+
+    digest: str
+    count: int
+    examples: tuple[str, ...]
+    differences: tuple[Difference, ...]
+
+
 class RuntimeChange(msgspec.Struct, frozen=True, rename="camel"):
-    """The effect of a change on the compiled resources of one runtime; sequence is 0 in a dry run."""
+    """The effect of a change on the compiled resources of one runtime; sequence is 0 until its delivery is issued."""
 
     runtime: str
     sequence: int
@@ -35,7 +44,10 @@ class RuntimeChange(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Change(msgspec.Struct, frozen=True, rename="camel"):
-    """A change and its outcome. An accepted change that modified a document names its revision."""
+    """A change and its outcome. An accepted change that modified a document names its revision.
+
+    ``classes`` cover all affected runtimes, ``runtimes`` are the first of them, or all if that was requested.
+    """
 
     id: str
     state: ChangeState
@@ -46,6 +58,7 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
     documents: tuple[DocumentChange, ...]
     runtimes: tuple[RuntimeChange, ...]
     warnings: tuple[str, ...] = ()
+    classes: tuple[ClassChange, ...] = ()
 
 
 class Revision(msgspec.Struct, frozen=True, rename="camel"):

@@ -132,6 +132,12 @@ def verified(
     return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence, checked)
 
 
+def accepted(revision: int, digest: str, since: datetime) -> Condition:
+    """Return the condition ``Verified`` of a runtime whose newest delivery is not issued yet."""
+    message = f"revision {revision} is accepted; its delivery is not issued yet"
+    return Condition("Verified", Status.FALSE, PENDING, message, digest=digest, since=since)
+
+
 def _waiting(
     report: Report, restraint: Restraint, evidence: tuple[Evidence, ...], checked: datetime | None
 ) -> Condition:

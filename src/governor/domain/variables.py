@@ -28,12 +28,25 @@ def substitute(tree: Tree, runtime: str, labels: Mapping[str, str]) -> tuple[Tre
     def value_of(match: re.Match[str], path: paths.Path) -> str:
         if match["escape"]:
             return "${"
-        value = _lookup(match["name"], runtime, labels)
+        value = lookup(match["name"], runtime, labels)
         if value is None:
             problems.append(Detail(reason=_unknown_reason(match["name"], runtime, labels), path=paths.render(path)))
         return value or ""
 
     return map_leaves(tree, substitute_leaf), tuple(problems)
+
+
+def used_variables(tree: Tree) -> frozenset[str]:
+    """Return the names of the variables in a tree."""
+    names: set[str] = set()
+
+    def collect(_: paths.Path, leaf: Tree) -> Tree:
+        if isinstance(leaf, str):
+            names.update(match["name"] for match in _TEMPLATE.finditer(leaf) if match["name"])
+        return leaf
+
+    map_leaves(tree, collect)
+    return frozenset(names)
 
 
 def unknown_variables(tree: Tree) -> tuple[Detail, ...]:
@@ -55,7 +68,8 @@ def has_variables(text: str) -> bool:
     return any(match["name"] for match in _TEMPLATE.finditer(text))
 
 
-def _lookup(name: str, runtime: str, labels: Mapping[str, str]) -> str | None:
+def lookup(name: str, runtime: str, labels: Mapping[str, str]) -> str | None:
+    """Return the value of a variable for a runtime, or None if it is unknown."""
     if name == _ID:
         return runtime
     return labels.get(name.removeprefix(_LABELS)) if name.startswith(_LABELS) else None

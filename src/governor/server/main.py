@@ -5,14 +5,17 @@ import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
 import governor
+from governor.domain.bundles import Delivery
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.byte_budget import ByteBudget
 from governor.process.flowcontrol.limiter import Limiter, Rate
 from governor.process.flowcontrol.worker import Worker
+from governor.process.reconcile.reconciler import ReconcileMetrics
 from governor.process.supervise import Component, Lifecycle, run_program
 from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
@@ -21,8 +24,11 @@ from governor.process.telemetry.metrics import LoopLag, program_registry
 from governor.server.api.application import application
 from governor.server.api.endpoints import MAX_BODY_BYTES
 from governor.server.api.routes import ENDPOINTS
+from governor.server.changes.catalogue import Catalogues
+from governor.server.changes.issuer import Issuer
 from governor.server.changes.ownership import Ownership
 from governor.server.changes.pipeline import Changes
+from governor.server.changes.redelivery import Redelivery
 from governor.server.data_directory import DATABASE, ensure_admin, locked, write_url
 from governor.server.identity.certificates import Certificate, open_certificate
 from governor.server.identity.keys import ServerKeys, open_keys
@@ -32,11 +38,12 @@ from governor.server.services import DEFAULT_TIMING, Services, Site, Timing
 from governor.server.settings import Settings
 from governor.server.sources.poc_file import PocFile
 from governor.server.store import schema_version
+from governor.server.store.bundles import Contents
 from governor.server.store.incarnation import count_start
 from governor.server.store.sqlite import Store
 from governor.server.uvicorn_server import UvicornServer
 from governor.server.watch.exchange import DeliverySigner
-from governor.server.watch.hub import Hub
+from governor.server.watch.hub import PROGRESS, Hub
 from governor.wire.credentials import encode_public_key, key_id
 
 GRACE_S: Final = 10.0
@@ -61,6 +68,7 @@ async def serve(settings: Settings) -> int:
             components = [
                 Component("health", HealthServer(health_listener, services.checks, registry).run),
                 Component("loop-lag", LoopLag(registry, clock).run),
+                Component("issuer", services.issuer.run),
                 *sources(services, settings),
                 *certificate_renewal(services),
                 Component("api", api_server(services, listener).run),
@@ -94,10 +102,28 @@ async def open_services(
         site = _site(settings, address, keys, certificate)
         write_url(directory, _url(settings, address))
         _log.info("server listening", url=_url(settings, address), public_url=site.url, data_dir=str(directory))
+        catalogues, contents = Catalogues(), Contents()
+        catalogues.committed = await store.read(catalogues.at)
+        issuer = Issuer(store, contents, clock, metrics, ReconcileMetrics(registry), partial(_announce, hub))
         yield Services(
             store=store,
             hub=hub,
-            changes=Changes(store, hub, keys.sealer, ownership, worker, clock, metrics),
+            catalogues=catalogues,
+            contents=contents,
+            changes=Changes(
+                store,
+                hub,
+                keys.sealer,
+                ownership,
+                worker,
+                clock,
+                metrics,
+                catalogues=catalogues,
+                contents=contents,
+                on_drafts=issuer.wake,
+            ),
+            issuer=issuer,
+            redelivery=Redelivery(store, hub, clock, metrics, catalogues=catalogues, contents=contents),
             identity=Identity(store, hub, clock),
             signer=DeliverySigner(keys.sealer, keys.delivery_key),
             clock=clock,
@@ -112,6 +138,13 @@ async def open_services(
             worker=worker,
             held_bodies=ByteBudget(MAX_HELD_BODY_BYTES),
         )
+
+
+def _announce(hub: Hub, issued: tuple[Delivery, ...]) -> None:
+    """Wake the watches of the runtimes that have new deliveries."""
+    for delivery in issued:
+        hub.wake(delivery.runtime)
+    hub.wake(PROGRESS)
 
 
 def sources(services: Services, settings: Settings) -> list[Component]:

@@ -23,9 +23,10 @@ class Metrics:
             buckets=_CHANGE_S,
             registry=registry,
         )
-        self.deliveries = Counter(
-            "governor_server_deliveries_total", "Deliveries created by changes.", registry=registry
+        self.compilations = Counter(
+            "governor_server_compilations_total", "Classes of runtimes compiled for changes.", registry=registry
         )
+        self.deliveries = Counter("governor_server_deliveries_total", "Deliveries issued.", registry=registry)
         self.reports = Counter(
             "governor_server_reports_total",
             "Reports received, by whether they were stored.",

@@ -7,11 +7,15 @@ from governor.process.flowcontrol.byte_budget import ByteBudget
 from governor.process.flowcontrol.limiter import Limiter
 from governor.process.flowcontrol.worker import Worker
 from governor.process.telemetry.health import Checks
+from governor.server.changes.catalogue import Catalogues
+from governor.server.changes.issuer import Issuer
 from governor.server.changes.ownership import Ownership
 from governor.server.changes.pipeline import Changes
+from governor.server.changes.redelivery import Redelivery
 from governor.server.identity.certificates import Certificate
 from governor.server.identity.principals import Identity
 from governor.server.metrics import Metrics
+from governor.server.store.bundles import Contents
 from governor.server.store.sqlite import Store
 from governor.server.watch.exchange import DeliverySigner
 from governor.server.watch.hub import Hub
@@ -45,7 +49,11 @@ class Services(NamedTuple):
 
     store: Store
     hub: Hub
+    catalogues: Catalogues
+    contents: Contents
     changes: Changes
+    issuer: Issuer
+    redelivery: Redelivery
     identity: Identity
     signer: DeliverySigner
     clock: Clock

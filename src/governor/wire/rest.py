@@ -47,7 +47,8 @@ class Rollback(_Request, frozen=True, omit_defaults=True):
 class ChangeRequest(_Request, frozen=True, omit_defaults=True):
     """A change of documents: whole documents to apply, documents to delete, and the versions that they must replace.
 
-    A rollback excludes both: the server restores the documents, because only it can unseal their values.
+    A rollback excludes both: the server restores the documents, because only it can unseal their values. With
+    ``all_runtimes`` the response lists every affected runtime, not only the first ones.
     """
 
     documents: tuple[dict[str, Any], ...] = ()
@@ -57,6 +58,7 @@ class ChangeRequest(_Request, frozen=True, omit_defaults=True):
     allow_deletions: bool = False
     if_match: dict[str, int] = {}
     rollback: Rollback | None = None
+    all_runtimes: bool = False
 
 
 class RuntimeView(_Response, frozen=True, omit_defaults=True):

@@ -21,10 +21,12 @@ from governor.server.data_directory import ADMIN_TOKEN
 from governor.server.main import api_server, open_services
 from governor.server.services import DEFAULT_TIMING, Services, Timing
 from governor.server.settings import Settings
+from governor.server.store.bundles import oldest_draft
 from governor.values.secret import Secret
 from governor.wire import credentials
 from governor.wire.deliveries import open_delivery
 from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
+from testbed.waiting import until
 
 API_VERSION = "runtime-governor.dev/v1alpha1"
 EVERYTHING: dict[str, Any] = {}
@@ -79,9 +81,19 @@ class ServerBed:
         return Client(self.url, given if callable(given) else lambda: given)
 
     async def apply(self, *documents: dict[str, Any], **options: Any) -> Change:
-        """Submit a change as the administrator."""
+        """Submit a change as the administrator, and wait until its deliveries are issued."""
         async with self.client() as admin:
-            return await admin.change(ChangeRequest(documents=documents, **options))
+            change = await admin.change(ChangeRequest(documents=documents, **options))
+        await self.issued()
+        return change
+
+    async def issued(self) -> None:
+        """Wait until the deliveries of all accepted changes are issued."""
+
+        async def has_no_draft() -> bool:
+            return await self.services.store.read(oldest_draft) is None
+
+        await until(has_no_draft)
 
     async def enrol(self, name: str) -> "Agent":
         """Enrol an agent for a runtime."""
@@ -195,9 +207,12 @@ async def running(
     with listen(chosen.listen) as listener:
         address = bound_address(listener)
         async with open_services(chosen, address, clock or SystemClock(), registry, timing) as services:
-            serving = asyncio.create_task(api_server(services, listener).run())
+            running = {
+                asyncio.create_task(each) for each in (api_server(services, listener).run(), services.issuer.run())
+            }
             try:
                 yield ServerBed(services, address, directory)
             finally:
-                serving.cancel()
-                await asyncio.wait({serving})
+                for task in running:
+                    task.cancel()
+                await asyncio.wait(running)

@@ -91,7 +91,7 @@ async def test_an_accepted_change_wakes_its_runtime(bed: ServerBed, commits: Com
 async def test_a_retry_wakes_its_runtime(bed: ServerBed, commits: Commits) -> None:
     await configured(bed, "retry")
     with bed.services.hub.open("retry", "test") as watch:
-        await commits.cancel_during(lambda: bed.services.changes.retry("retry", "test"))
+        await commits.cancel_during(lambda: bed.services.redelivery.retry("retry", "test"))
         assert await is_woken(watch)
 
 

@@ -26,6 +26,7 @@ from governor.wire import credentials
 from governor.wire.deliveries import open_delivery
 from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
 from testbed.pytest_plugin import StartServer
+from testbed.waiting import until
 from tests.integration.server.bed import component, profile, report_on, running, runtime
 
 CANARY = "canary-77c1e0a4"
@@ -45,6 +46,11 @@ async def test_acknowledged_writes_survive_kill_9_under_concurrent_writes(
         for number in range(1, 30):
             change = await admin.change(ChangeRequest(documents=(profile("p", component("s", redisHost=str(number))),)))
             newest = change.revision or 0
+
+        async def is_issued() -> bool:
+            return (await admin.runtime("r1")).sequence == newest
+
+        await until(is_issued)
     async with Client(server.url, lambda: credentials.mint("r1", key, _now())) as agent:
         signed = await agent.delivery("r1", newest)
         delivery = open_delivery(signed, credentials.read_public_key(enrolment.delivery_key))

@@ -15,6 +15,7 @@ from governor.server import uvicorn_server
 from governor.server.services import DEFAULT_TIMING
 from governor.wire.rest import PREFIX, ChangeRequest
 from testbed.pytest_plugin import StartServer
+from testbed.waiting import until
 from tests.integration.server.bed import component, profile, running, runtime
 
 SLOW_CLIENTS = 200
@@ -28,13 +29,18 @@ async def test_health_and_metrics_are_served_apart_from_the_api_until_sigterm_cl
     async with server.client() as admin:
         await admin.change(ChangeRequest(documents=(runtime("r1"), profile("p", component("s", redisHost="a")))))
         async with aiohttp.ClientSession() as session:
-            async with session.get(f"{health}/readyz") as ready, session.get(f"{health}/metrics") as metrics:
-                samples = (await metrics.text()).splitlines()
+
+            async def issued() -> list[str]:
+                async with session.get(f"{health}/metrics") as metrics:
+                    samples = (await metrics.text()).splitlines()
+                return samples if "governor_server_deliveries_total 1.0" in samples else []
+
+            async with session.get(f"{health}/readyz") as ready:
+                samples = await until(issued)
             async with session.get(f"{server.url}/metrics") as on_api:
                 assert on_api.status == 404
         assert ready.status == 200
         assert 'governor_server_changes_total{outcome="accepted"} 1.0' in samples
-        assert "governor_server_deliveries_total 1.0" in samples
         assert 'governor_server_requests_total{method="POST",route="/api/v1alpha1/changes",status="200"} 1.0' in samples
         assert "governor_server_open_watches 0.0" in samples
         assert not [line for line in samples if "r1" in line]

@@ -163,10 +163,11 @@ async def _is_sleeping(clock: VirtualClock) -> bool:
     return clock.sleepers > 0
 
 
-async def write(file: Path, text: str, clock: VirtualClock) -> None:
-    """Write the file and let the server poll it."""
+async def write(file: Path, text: str, clock: VirtualClock, bed: ServerBed) -> None:
+    """Write the file, let the server poll it and wait until its deliveries are issued."""
     file.write_text(text)
     await poll(clock)
+    await bed.issued()
 
 
 async def poll(clock: VirtualClock) -> None:
@@ -178,10 +179,10 @@ async def poll(clock: VirtualClock) -> None:
 async def test_the_file_is_applied_and_re_read_when_it_changes(tmp_path: Path) -> None:
     async with serving_file(tmp_path) as (bed, file, clock):
         agent = PollingAgent(bed.url, "1")
-        await write(file, "runtimes:" + entry(1, "a") + entry(2, "b"), clock)
+        await write(file, "runtimes:" + entry(1, "a") + entry(2, "b"), clock, bed)
         await agent.poll()
         before = agent.fields["redisHost"]
-        await write(file, "runtimes:" + entry(1, "moved") + entry(2, "b"), clock)
+        await write(file, "runtimes:" + entry(1, "moved") + entry(2, "b"), clock, bed)
         await agent.poll()
         await poll(clock)
         async with bed.client() as admin:
@@ -192,15 +193,15 @@ async def test_the_file_is_applied_and_re_read_when_it_changes(tmp_path: Path) -
 
 async def test_an_invalid_file_keeps_the_last_valid_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with serving_file(tmp_path) as (bed, file, clock):
-        await write(file, "runtimes:" + entry(1, "a"), clock)
+        await write(file, "runtimes:" + entry(1, "a"), clock, bed)
         for bad in ("runtimes: [", "runtimes: 7\n", "runtimes:" + entry(1, "a").replace("Component", "Nonsense")):
-            await write(file, bad, clock)
+            await write(file, bad, clock, bed)
             await poll(clock)
         file.unlink()
         await poll(clock)
         async with bed.client() as admin:
             kept = [each.number for each in await admin.revisions()]
-        await write(file, "runtimes:" + entry(1, "b"), clock)
+        await write(file, "runtimes:" + entry(1, "b"), clock, bed)
         agent = PollingAgent(bed.url, "1")
         await agent.poll()
     logged = capsys.readouterr().out
@@ -213,7 +214,7 @@ async def test_an_invalid_file_keeps_the_last_valid_state(tmp_path: Path, capsys
 
 async def test_documents_of_the_file_are_read_only_for_others(tmp_path: Path) -> None:
     async with serving_file(tmp_path) as (bed, file, clock):
-        await write(file, "runtimes:" + entry(1, "a"), clock)
+        await write(file, "runtimes:" + entry(1, "a"), clock, bed)
         owned = DocumentRef("Profile", "poc-1")
         mine = profile("poc-1", component("store", redisHost="mine"), selector={"runtime": "1"})
         for change in ({"documents": (mine,)}, {"deletions": (owned,)}):
@@ -228,8 +229,8 @@ async def test_documents_of_the_file_are_read_only_for_others(tmp_path: Path) ->
 async def test_removing_an_entry_deletes_its_profile_and_keeps_its_runtime(tmp_path: Path) -> None:
     async with serving_file(tmp_path) as (bed, file, clock):
         await bed.apply(runtime("1", region="eu"))
-        await write(file, "runtimes:" + entry(1, "a") + entry(2, "b"), clock)
-        await write(file, "runtimes:" + entry(1, "a"), clock)
+        await write(file, "runtimes:" + entry(1, "a") + entry(2, "b"), clock, bed)
+        await write(file, "runtimes:" + entry(1, "a"), clock, bed)
         async with bed.client() as admin:
             documents = {f"{each.kind}/{each.name}": each.document for each in await admin.documents()}
     assert set(documents) == {"Runtime/1", "Runtime/2", "Profile/poc-1"}

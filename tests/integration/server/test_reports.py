@@ -77,7 +77,10 @@ async def test_a_report_that_is_repeated_in_a_new_session_is_not_stored_again(be
     changed = msgspec.structs.replace(again, n=6)
 
     def accept(connection: sa.Connection) -> list[bool]:
-        return [accept_report(connection, each, datetime.now(UTC)) for each in (again, changed, again)]
+        return [
+            accept_report(connection, bed.services.contents, each, datetime.now(UTC))
+            for each in (again, changed, again)
+        ]
 
     assert await bed.services.store.write(accept) == [False, True, False]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.domain.bundles import Delivery
-from governor.domain.changes import Change, ChangeState, DocumentChange, Revision, RuntimeChange
+from governor.domain.changes import Change, ChangeState, ClassChange, DocumentChange, Revision, RuntimeChange
 from governor.domain.conditions import Actor, Condition, Status, Summary
 from governor.domain.documents import ApplyPolicy, DocumentRef, Platform, Preflight, ResourceRef, Strategy, Unproven
 from governor.domain.inventories import FoundResource, FoundWorkload, Inventory
@@ -181,6 +181,7 @@ FORMATS: dict[str, Any] = {
         documents=(DocumentChange(DocumentRef("Profile", "orders"), 1, 2, (DIFFERENCE,)),),
         runtimes=(RuntimeChange("r1", 7, "sha256:0123", (DIFFERENCE,)),),
         warnings=("w",),
+        classes=(ClassChange("sha256:0123", 4, ("r1", "r2", "r3"), (DIFFERENCE,)),),
     ),
     "revision": Revision(5, "sha256:0123", 4, "admin", "m", NOON, (DocumentRef("Profile", "orders"),)),
     "revision-progress": rest.RevisionProgress(

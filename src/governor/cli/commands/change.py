@@ -39,6 +39,7 @@ class ChangeOptions(WaitOptions, frozen=True):
     message: str
     dry_run: bool
     allow_deletions: bool
+    all_runtimes: bool = False
 
 
 def change_options(function: F) -> F:
@@ -49,7 +50,11 @@ def change_options(function: F) -> F:
 
 
 _allow_deletions_option: Final = click.option("--allow-deletions", is_flag=True, help="Allow large deletions.")
+_all_runtimes_option: Final = click.option(
+    "--all-runtimes", is_flag=True, help="Show every affected runtime, not one line for all that change alike."
+)
 _CHANGE_OPTIONS: Final = (
+    _all_runtimes_option,
     _allow_deletions_option,
     click.option("--dry-run", is_flag=True, help="Show what would change, without changing it."),
     click.option("-m", "--message", default="", help="Reason for the change; recorded in the history."),
@@ -164,15 +169,19 @@ def _import_runtime(runtime: str, target: str | None, options: ChangeOptions) ->
 @click.command()
 @_files_option
 @_allow_deletions_option
+@_all_runtimes_option
 @connection_options()
-def diff(sources: Sequence[str], allow_deletions: bool) -> int:
+def diff(sources: Sequence[str], allow_deletions: bool, all_runtimes: bool) -> int:
     """Show what `apply` would change in documents and runtimes.
 
     Exits with 0 if nothing differs, with 1 if something does, and with a higher code on an error.
     """
     parsed = files.read(sources)
-    change = send(ChangeRequest(documents=_trees(parsed), dry_run=True, allow_deletions=allow_deletions), parsed)
-    print_lines(change_lines(change))
+    request = ChangeRequest(
+        documents=_trees(parsed), dry_run=True, allow_deletions=allow_deletions, all_runtimes=all_runtimes
+    )
+    change = send(request, parsed)
+    print_lines(change_lines(change, all_runtimes=all_runtimes))
     warn(change.warnings)
     return NEGATIVE if change.documents else SUCCESS
 
@@ -183,12 +192,17 @@ def submit(request: ChangeRequest, parsed: Sequence[Parsed], options: ChangeOpti
     ``parsed`` are the texts that the documents were read from.
     """
     request = msgspec.structs.replace(
-        request, message=options.message, dry_run=options.dry_run, allow_deletions=options.allow_deletions
+        request,
+        message=options.message,
+        dry_run=options.dry_run,
+        allow_deletions=options.allow_deletions,
+        all_runtimes=options.all_runtimes,
     )
     change = send(request, parsed)
     warn(change.warnings)
     if options.dry_run:
-        print_lines([*change_lines(change), "dry run: nothing was changed"])
+        lines = change_lines(change, all_runtimes=options.all_runtimes)
+        print_lines([*lines, "dry run: nothing was changed"])
         return SUCCESS
     if not options.quiet:
         print_lines(map(document_title, change.documents))

@@ -1,17 +1,20 @@
-"""Changes as text: the differences of each document and of each runtime's resources. Pure."""
+"""Changes as text: the differences of each document and of the resources of runtimes. Pure."""
 
 from collections.abc import Iterator
 
-from governor.domain.changes import Change, DocumentChange, RuntimeChange
+from governor.domain.changes import Change, ClassChange, DocumentChange
 from governor.values.difftext import difference_lines
 from governor.values.treediff import Difference, Operation
 
 
-def change_lines(change: Change) -> list[str]:
-    """Return each document and each runtime with its differences; empty if nothing differs."""
+def change_lines(change: Change, *, all_runtimes: bool = False) -> list[str]:
+    """Return each document and each class of runtimes, or each runtime, with its differences."""
     documents = (line for document in change.documents for line in _document_lines(document))
-    runtimes = (line for runtime in change.runtimes for line in _runtime_lines(runtime))
-    return [*documents, *runtimes]
+    if all_runtimes or not change.classes:
+        named = ((f"runtime {each.runtime}", each.differences) for each in change.runtimes)
+    else:
+        named = ((_class_title(each), each.differences) for each in change.classes)
+    return [*documents, *(line for title, differences in named for line in _effect_lines(title, differences))]
 
 
 def document_title(document: DocumentChange) -> str:
@@ -28,12 +31,19 @@ def _document_lines(document: DocumentChange) -> Iterator[str]:
     yield from _indented(document.differences)
 
 
-def _runtime_lines(runtime: RuntimeChange) -> Iterator[str]:
-    if runtime.differences:
-        yield f"runtime {runtime.runtime}: resources change"
-        yield from _indented(runtime.differences)
+def _class_title(affected: ClassChange) -> str:
+    names, others = ", ".join(affected.examples), affected.count - len(affected.examples)
+    if affected.count == 1:
+        return f"runtime {names}"
+    return f"{affected.count} runtimes ({names}{f' and {others} more' if others else ''})"
+
+
+def _effect_lines(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
+    if differences:
+        yield f"{title}: resources change"
+        yield from _indented(differences)
     else:
-        yield f"runtime {runtime.runtime}: new delivery with the same resources"
+        yield f"{title}: new delivery with the same resources"
 
 
 def _indented(differences: tuple[Difference, ...]) -> Iterator[str]:

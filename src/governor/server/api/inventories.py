@@ -8,8 +8,7 @@ from governor.domain.documents import DocumentRef
 from governor.domain.inventories import Inventory
 from governor.errors import GovernorError, Kind
 from governor.server.api.endpoints import Call, Response, not_found
-from governor.server.changes.versions import existing
-from governor.server.store.documents import newest_versions
+from governor.server.store.documents import document_version
 from governor.server.store.inventories import find_inventory, put_inventory
 from governor.wire.rest import InventoryView
 
@@ -38,7 +37,8 @@ def _read(connection: sa.Connection, runtime: str) -> InventoryView:
     found = find_inventory(connection, runtime)
     if found is not None:
         return InventoryView(runtime, *found)
-    if DocumentRef("Runtime", runtime) not in existing(newest_versions(connection)):
+    found_runtime = document_version(connection, DocumentRef("Runtime", runtime))
+    if found_runtime is None or found_runtime.tree is None:
         raise not_found(f"runtime {runtime!r}")
     message = (
         f"the agent of runtime {runtime!r} has sent no inventory: it does so on the platform kubernetes, in the first "

@@ -9,8 +9,9 @@ from governor.domain.documents import DocumentRef
 from governor.domain.roles import Role
 from governor.server.api.endpoints import Call, Response
 from governor.server.sources.poc_format import VERSION
+from governor.server.store.bundles import Contents
 from governor.server.store.deliveries import find_delivery, newest_deliveries
-from governor.server.store.documents import document_version, newest_versions
+from governor.server.store.documents import document_version
 from governor.values.digest import digest
 from governor.values.trees import Manifest, masked
 from governor.wire.rest import PocEntity
@@ -22,29 +23,24 @@ _HEADERS: Final = (("Cache-Control", "no-store"),)
 
 async def list_runtimes(call: Call) -> Response:
     """Return all runtimes, or only the caller if it is a runtime."""
-    found = await call.services.store.read(_read_all)
-    visible = {name: each for name, each in found.items() if call.principal.runtime in (None, name)}
-    return Response([_entity(call, name, delivery) for name, delivery in visible.items()], headers=_HEADERS)
+    contents, own = call.services.contents, call.principal.runtime
+    names = [name for name in sorted(call.services.catalogues.committed.runtimes) if own in (None, name)]
+    newest = await call.services.store.read(lambda connection: newest_deliveries(connection, contents, names))
+    return Response([_entity(call, name, newest.get(name)) for name in names], headers=_HEADERS)
 
 
 async def get_runtime(call: Call) -> Response:
     """Return one runtime, or the plain-text 404 of the proof of concept."""
     name = call.path["runtime"]
-    found = await call.services.store.read(lambda connection: _read(connection, name))
+    found = await call.services.store.read(lambda connection: _read(connection, call.services.contents, name))
     if name not in found:
         return Response(b"entity not found", 404, _HEADERS, _TEXT)
     return Response(_entity(call, name, found[name]), headers=_HEADERS)
 
 
-def _read_all(connection: sa.Connection) -> dict[str, Delivery | None]:
-    names = [each.name for each in newest_versions(connection, "Runtime").values() if each.tree is not None]
-    newest = newest_deliveries(connection, names)
-    return {name: newest.get(name) for name in names}
-
-
-def _read(connection: sa.Connection, name: str) -> dict[str, Delivery | None]:
+def _read(connection: sa.Connection, contents: Contents, name: str) -> dict[str, Delivery | None]:
     version = document_version(connection, DocumentRef("Runtime", name))
-    return {} if version is None or version.tree is None else {name: find_delivery(connection, name)}
+    return {} if version is None or version.tree is None else {name: find_delivery(connection, contents, name)}
 
 
 def _entity(call: Call, name: str, delivery: Delivery | None) -> PocEntity:

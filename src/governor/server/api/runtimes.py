@@ -13,13 +13,13 @@ from governor.domain.reports import Check, Report
 from governor.domain.windows import active
 from governor.errors import GovernorError, Kind, invalid
 from governor.server.api.endpoints import Call, Events, Produced, Response, not_found, parse_integer
-from governor.server.changes.compiler import read_documents
-from governor.server.changes.pipeline import REISSUED
-from governor.server.changes.versions import existing
+from governor.server.changes.catalogue import Catalogues
+from governor.server.changes.compiler import read_layer
+from governor.server.changes.redelivery import REISSUED
 from governor.server.identity.principals import check_platform
 from governor.server.services import Services
 from governor.server.store.deliveries import find_delivery, newest_restraints, was_issued
-from governor.server.store.documents import newest_versions
+from governor.server.store.documents import versions_of
 from governor.server.watch.exchange import FOREIGN_REPORT, accept_report
 from governor.server.watch.hub import PROGRESS, Watcher
 from governor.server.watch.status import read_runtime, read_runtimes, runtime_view
@@ -57,21 +57,22 @@ async def get_runtime(call: Call) -> Response:
 
 async def explain(call: Call) -> Response:
     """Return each field of a runtime's configuration with the profile that set it."""
-    name = call.path["runtime"]
-    found = await call.services.store.read(lambda connection: _read_explanation(connection, name))
+    name, catalogues = call.path["runtime"], call.services.catalogues
+    found = await call.services.store.read(lambda connection: _read_explanation(connection, catalogues, name))
     if found is None:
         raise not_found(f"runtime {name!r}")
     return Response(found)
 
 
-def _read_explanation(connection: sa.Connection, runtime: str) -> RuntimeExplanation | None:
+def _read_explanation(connection: sa.Connection, catalogues: Catalogues, runtime: str) -> RuntimeExplanation | None:
     """Compile the current documents of a runtime and return the origin of each field; None if it does not exist."""
-    stored = newest_versions(connection)
-    documents = read_documents(existing(stored).values())
-    if runtime not in documents.runtimes:
+    catalogue = catalogues.at(connection)
+    found = catalogue.runtimes.get(runtime)
+    if found is None:
         return None
-    bundle, folded = compile_bundle(documents.runtimes[runtime], list(documents.layers.values()))
-    versions = {name: stored[DocumentRef("Profile", name)].version for name in documents.layers}
+    stored = versions_of(connection, [DocumentRef("Profile", name) for name in catalogue.profiles_of(found)])
+    bundle, folded = compile_bundle(found, [read_layer(each.tree) for each in stored.values() if each.tree is not None])
+    versions = {ref.name: each.version for ref, each in stored.items()}
     resources = tuple(
         ResourceExplanation(ref, tuple(_explain_fields(manifest, folded.origins[ref], versions)))
         for ref, manifest in zip(folded.resources, bundle.resources, strict=True)
@@ -101,7 +102,7 @@ def _explain_policy(
 
 async def retry(call: Call) -> Response:
     """Deliver the newest delivery again under the next attempt; return the runtime."""
-    await call.services.changes.retry(call.path["runtime"], call.principal.name)
+    await call.services.redelivery.retry(call.path["runtime"], call.principal.name)
     return await get_runtime(call)
 
 
@@ -178,10 +179,10 @@ class _DeliveryFeed:
     async def produce(self) -> Produced:
         if not self._is_known:
             # Only here, because by now the agent is accepted as the only one of its runtime.
-            await self._services.changes.supersede_unknown(self._runtime, self._held)
+            await self._services.redelivery.supersede_unknown(self._runtime, self._held)
             self._is_known = True
         elif self._format == 1 and not self._is_empty_or_sent():
-            await self._services.changes.reissue_newest(self._runtime, self._held.sequence)
+            await self._services.redelivery.reissue_newest(self._runtime, self._held.sequence)
         delivery = await self._services.store.read(self._newest)
         if delivery is None or delivery.sequence == self._held.sequence:
             return Produced()
@@ -196,7 +197,7 @@ class _DeliveryFeed:
     def _newest(self, connection: sa.Connection) -> Delivery | None:
         # The platform may have been changed while the watch is open.
         check_platform(connection, self._runtime, self._platform)
-        return find_delivery(connection, self._runtime)
+        return find_delivery(connection, self._services.contents, self._runtime)
 
     def _is_empty_or_sent(self) -> bool:
         return not self._held.sequence or self._services.hub.was_sent(self._runtime, self._held.sequence)
@@ -212,7 +213,8 @@ class _DeliveryFeed:
 async def get_bundle(call: Call) -> Response:
     """Return one delivery by its sequence, unsealed and signed; it is immutable."""
     runtime, sequence = call.path["runtime"], parse_integer(call.path["sequence"], "the sequence")
-    delivery = await call.services.store.read(lambda connection: find_delivery(connection, runtime, sequence))
+    contents = call.services.contents
+    delivery = await call.services.store.read(lambda connection: find_delivery(connection, contents, runtime, sequence))
     if delivery is None:
         raise not_found(f"delivery {sequence} of this runtime")
     delivery_format = negotiate(call.headers, DELIVERY_FORMATS, deliveries.FORMATS)
@@ -241,7 +243,7 @@ async def report(call: Call) -> Response:
 
     try:
         await services.store.write(
-            lambda connection: accept_report(connection, current, services.clock.now()), announce
+            lambda connection: accept_report(connection, services.contents, current, services.clock.now()), announce
         )
     except GovernorError as error:
         if error.code == FOREIGN_REPORT:
@@ -254,7 +256,7 @@ async def report(call: Call) -> Response:
 async def _supersede(services: Services, report: Report) -> None:
     """Re-issue the current state above what a report is about, unless that was done a moment ago."""
     try:
-        await services.changes.supersede_unknown(report.runtime, DeliveryPosition("", report.sequence, _OTHER_ID))
+        await services.redelivery.supersede_unknown(report.runtime, DeliveryPosition("", report.sequence, _OTHER_ID))
     except GovernorError as error:
         if error.code != REISSUED:
             raise

@@ -1,116 +1,170 @@
-"""Compilation of documents: which runtimes a change affects and the bundle of each.
+"""Compilation of documents: which runtimes a change affects, their equivalence classes, and the bundle of each class.
 
-Pure. Errors name the place in the profile that causes them.
+Runtimes with the same matching profiles, the same namespaces and the same values of the variables used are a class; it
+is compiled once. Errors name the place in the profile that causes them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
-from governor.domain.bundles import Bundle, compile_bundle, detail_in_profile
+from governor.domain.bundles import Bundle, Recipe, detail_in_profile, fold_recipe
 from governor.domain.dapr.validation import validate
-from governor.domain.documents import DocumentRef, Profile, Runtime, read_document
-from governor.domain.layering import Folded, Layer
+from governor.domain.documents import DocumentRef, Profile, Runtime, Selector, read_document
+from governor.domain.layering import Layer
 from governor.domain.windows import active, hold_restraint
 from governor.errors import Detail, invalid
+from governor.server.changes.catalogue import PROFILE, RUNTIME, Catalogue
 from governor.server.changes.error_list import ErrorList
 from governor.values import paths
 from governor.values.trees import Manifest
 
+LoadLayers: TypeAlias = Callable[[Sequence[str]], Mapping[str, Layer]]
+"""Reads the profiles of these names at the revision that is compiled."""
 
-class Documents(msgspec.Struct, frozen=True):
-    """All existing documents at one revision, decoded."""
-
-    runtimes: dict[str, Runtime]
-    layers: dict[str, Layer]
-
-    @property
-    def profiles(self) -> dict[str, Profile]:
-        """Return the profiles by name."""
-        return {name: layer.profile for name, layer in self.layers.items()}
+_RecipeKey: TypeAlias = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
 
 
-def read_documents(trees: Iterable[Manifest]) -> Documents:
-    """Decode stored trees, which were validated when they were submitted."""
-    documents = Documents({}, {})
-    for tree in trees:
-        document = read_document(tree)
-        if isinstance(document, Runtime):
-            documents.runtimes[document.metadata.name] = document
-        else:
-            documents.layers[document.metadata.name] = Layer(document, _apply_as_written(tree))
-    return documents
+def read_layer(tree: Manifest) -> Layer:
+    """Decode a stored profile, which was validated when it was submitted."""
+    document = read_document(tree)
+    assert isinstance(document, Profile)  # noqa: S101 - selected by this kind
+    return Layer(document, dict(tree["spec"].get("apply") or {}))
 
 
-def _apply_as_written(tree: Manifest) -> dict[str, Any]:
-    return dict(tree["spec"].get("apply") or {})
+class Compiler:
+    """Compiles classes and remembers the results, by the digests of the profiles that they were compiled from.
+
+    A change is compiled before its transaction and again in it: there only what has changed meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._layers: dict[tuple[str, str], Layer] = {}
+        self._recipes: dict[_RecipeKey, Recipe] = {}
+        self._bundles: dict[tuple[_RecipeKey, tuple[str | None, ...]], Bundle] = {}
+        self.compilations = 0
+
+    def compile(self, catalogue: Catalogue, names: Iterable[str], load: LoadLayers) -> dict[str, Bundle]:
+        """Return the bundle of each named runtime, the same object for all of a class.
+
+        Raise the conflicts, unknown variables and invalid resources of all classes.
+        """
+        run = _Run(self, catalogue, load)
+        bundles = {name: bundle for name in names if (bundle := run.bundle_of(catalogue.runtimes[name])) is not None}
+        run.errors.raise_if_any()
+        return bundles
+
+    def recipe(self, key: _RecipeKey, runtime: Runtime, load: LoadLayers) -> Recipe:
+        """Return the recipe of a runtime with these profiles and namespaces."""
+        found = self._recipes.get(key)
+        if found is None:
+            profiles, _ = key
+            missing = [name for name, digest in profiles if (name, digest) not in self._layers]
+            loaded = load(missing) if missing else {}
+            self._layers |= {(name, digest): loaded[name] for name, digest in profiles if name in loaded}
+            found = self._recipes[key] = fold_recipe(runtime, [self._layers[each] for each in profiles])
+        return found
+
+    def bundle(self, key: _RecipeKey, recipe: Recipe, runtime: Runtime) -> Bundle:
+        """Return the bundle of a runtime's class."""
+        of_class = key, recipe.values(runtime)
+        found = self._bundles.get(of_class)
+        if found is None:
+            self.compilations += 1
+            found = recipe.compile(runtime)
+            _check_complete(runtime.metadata.name, found, recipe)
+            self._bundles[of_class] = found
+        return found
 
 
-def compile_affected(before: Documents, after: Documents, touched: Iterable[DocumentRef]) -> dict[str, Bundle]:
+class _Run:
+    """The compilation of one catalogue. A class that does not compile is reported once."""
+
+    def __init__(self, compiler: Compiler, catalogue: Catalogue, load: LoadLayers) -> None:
+        self._compiler = compiler
+        self._catalogue = catalogue
+        self._load = load
+        self._recipes: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[_RecipeKey, Recipe] | None] = {}
+        self._bundles: dict[tuple[_RecipeKey, tuple[str | None, ...]], Bundle | None] = {}
+        self.errors = ErrorList()
+
+    def bundle_of(self, runtime: Runtime) -> Bundle | None:
+        key = self._catalogue.profiles_of(runtime), runtime.spec.namespaces
+        if key not in self._recipes:
+            self._recipes[key] = None
+            with self.errors.collect():
+                self._recipes[key] = self._recipe(key, runtime)
+        known = self._recipes[key]
+        if known is None:
+            return None
+        of_class = known[0], known[1].values(runtime)
+        if of_class not in self._bundles:
+            self._bundles[of_class] = None
+            with self.errors.collect():
+                self._bundles[of_class] = self._compiler.bundle(*known, runtime)
+        return self._bundles[of_class]
+
+    def _recipe(self, key: tuple[tuple[str, ...], tuple[str, ...]], runtime: Runtime) -> tuple[_RecipeKey, Recipe]:
+        names, namespaces = key
+        entries = self._catalogue.entries
+        whole = tuple((name, entries[DocumentRef(PROFILE, name)].digest) for name in sorted(names)), namespaces
+        return whole, self._compiler.recipe(whole, runtime, self._load)
+
+
+def compile_affected(
+    compiler: Compiler, before: Catalogue, after: Catalogue, touched: Iterable[DocumentRef], load: LoadLayers
+) -> dict[str, Bundle]:
     """Return the bundle of each affected runtime, or raise everything that does not compile."""
-    errors = ErrorList()
+    errors, given = ErrorList(), list(touched)
     bundles: dict[str, Bundle] = {}
     with errors.collect():
-        check_selectors(after)
+        check_selectors(after, given)
     with errors.collect():
-        bundles = compile_runtimes(after, affected_runtimes(before, after, touched))
+        bundles = compiler.compile(after, affected_runtimes(before, after, given), load)
     errors.raise_if_any()
     return bundles
 
 
-def check_selectors(after: Documents) -> None:
-    """Raise if a profile names a runtime that does not exist."""
+def check_selectors(after: Catalogue, touched: Iterable[DocumentRef]) -> None:
+    """Raise if a profile names a runtime that does not exist, or no longer."""
+    given = list(touched)
+    profiles = {ref.name for ref in given if ref.kind == PROFILE and ref.name in after.selectors}
+    profiles |= {name for ref in given if ref.kind == RUNTIME for name in after.placed.get(ref.name, ())}
     problems = [
         Detail(
-            reason=f"unknown runtime {profile.spec.selector.runtime!r}; apply its Runtime document first or together",
-            document=f"Profile/{profile.metadata.name}",
+            reason=f"unknown runtime {runtime!r}; apply its Runtime document first or together",
+            document=f"Profile/{name}",
             path="spec.selector.runtime",
         )
-        for profile in after.profiles.values()
-        if profile.spec.selector.runtime is not None and profile.spec.selector.runtime not in after.runtimes
+        for name in sorted(profiles)
+        if (runtime := after.selectors[name].runtime) is not None and runtime not in after.runtimes
     ]
     if problems:
         raise invalid("runtime-unknown", "a profile names a runtime that does not exist", problems)
 
 
-def affected_runtimes(before: Documents, after: Documents, touched: Iterable[DocumentRef]) -> list[str]:
+def affected_runtimes(before: Catalogue, after: Catalogue, touched: Iterable[DocumentRef]) -> list[str]:
     """Return the remaining runtimes that were touched themselves, or that a touched profile selects or selected."""
-    names = set(touched)
-    selectors = [
-        profiles[ref.name].spec.selector
-        for profiles in (before.profiles, after.profiles)
-        for ref in names
-        if ref.kind == "Profile" and ref.name in profiles
-    ]
-    return sorted(
-        name
-        for name, runtime in after.runtimes.items()
-        if DocumentRef("Runtime", name) in names
-        or any(selector.matches(name, runtime.metadata.labels) for selector in selectors)
-    )
+    affected: set[str] = set()
+    selectors: dict[bytes, Selector] = {}
+    for ref in touched:
+        if ref.kind == RUNTIME:
+            affected.add(ref.name)
+        else:
+            found = (each.selectors.get(ref.name) for each in (before, after))
+            selectors |= {msgspec.json.encode(each): each for each in found if each is not None}
+    for selector in selectors.values():
+        affected |= after.selected_by(selector)
+    return sorted(affected & after.runtimes.keys())
 
 
-def compile_runtimes(documents: Documents, names: Iterable[str]) -> dict[str, Bundle]:
-    """Return the bundle of each named runtime; raise the conflicts, unknown variables and invalid resources of all."""
-    errors = ErrorList()
-    bundles: dict[str, Bundle] = {}
-    layers, profiles = list(documents.layers.values()), documents.profiles
-    for name in names:
-        with errors.collect():
-            bundle, folded = compile_bundle(documents.runtimes[name], layers)
-            _check_complete(name, bundle, folded, profiles)
-            bundles[name] = bundle
-    errors.raise_if_any()
-    return bundles
-
-
-def _check_complete(runtime: str, bundle: Bundle, folded: Folded, profiles: Mapping[str, Profile]) -> None:
+def _check_complete(runtime: str, bundle: Bundle, recipe: Recipe) -> None:
     """Raise if a resource is incomplete after folding; a single layer may be partial."""
     problems = [
-        detail_in_profile(folded, ref, paths.parse(problem.path), problem.reason, profiles)
-        for ref, manifest in zip(folded.resources, bundle.resources, strict=True)
+        detail_in_profile(recipe.folded, ref, paths.parse(problem.path), problem.reason, recipe.profiles)
+        for ref, manifest in zip(recipe.folded.resources, bundle.resources, strict=True)
         for problem in validate(manifest, partial=False)
     ]
     if problems:
@@ -119,26 +173,24 @@ def _check_complete(runtime: str, bundle: Bundle, folded: Folded, profiles: Mapp
         )
 
 
-def unused_profiles(after: Documents, touched: Iterable[DocumentRef]) -> list[str]:
+def unused_profiles(after: Catalogue, touched: Iterable[DocumentRef]) -> list[str]:
     """Return a warning for each touched profile that selects no runtime."""
-    profiles = after.profiles
     return [
         f"profile {ref.name!r} selects no runtime"
         for ref in sorted(touched)
-        if ref.kind == "Profile" and ref.name in profiles and not _selects_any(profiles[ref.name], after)
+        if ref.kind == PROFILE and ref.name in after.selectors and not after.selected_by(after.selectors[ref.name])
     ]
 
 
-def ended_holds(before: Documents, after: Documents, now: datetime) -> list[str]:
+def ended_holds(before: Catalogue, after: Catalogue, touched: Iterable[DocumentRef], now: datetime) -> list[str]:
     """Return a warning for each runtime that is held and no longer will be: a document may lack the hold by mistake."""
-    restraints = {name: hold_restraint(each.spec.hold, now) for name, each in before.runtimes.items()}
+    held = {
+        ref.name: hold_restraint(before.runtimes[ref.name].spec.hold, now)
+        for ref in touched
+        if ref.kind == RUNTIME and ref.name in before.runtimes and ref.name in after.runtimes
+    }
     return [
         f"runtime {name!r} is no longer {restraint.message}"
-        for name, restraint in sorted(restraints.items())
-        if restraint is not None and name in after.runtimes and not active(after.runtimes[name].spec.hold, now)
+        for name, restraint in sorted(held.items())
+        if restraint is not None and not active(after.runtimes[name].spec.hold, now)
     ]
-
-
-def _selects_any(profile: Profile, documents: Documents) -> bool:
-    selector = profile.spec.selector
-    return any(selector.matches(name, runtime.metadata.labels) for name, runtime in documents.runtimes.items())

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from governor.domain.changes import Change, Revision
 from governor.domain.documents import DocumentRef
 from governor.server.store.schema import changes, document_versions, revisions
+from governor.server.store.sqlite import batches
 from governor.values.trees import Manifest
 
 
@@ -31,29 +32,45 @@ def newest_versions(
     connection: sa.Connection, kind: str | None = None, at: int | None = None
 ) -> dict[DocumentRef, DocumentVersion]:
     """Return the newest version of each document, now or at a revision, including deleted ones."""
-    newest = sa.select(
-        document_versions.c.kind, document_versions.c.name, sa.func.max(document_versions.c.version).label("version")
-    ).group_by(document_versions.c.kind, document_versions.c.name)
-    if kind is not None:
-        newest = newest.where(document_versions.c.kind == kind)
+    condition = sa.true() if kind is None else document_versions.c.kind == kind
+    return _newest(connection, condition, at)
+
+
+def versions_of(
+    connection: sa.Connection, documents: Iterable[DocumentRef], at: int | None = None
+) -> dict[DocumentRef, DocumentVersion]:
+    """Return the newest version of each given document that ever existed, now or at a revision."""
+    names: dict[str, list[str]] = {}
+    for ref in documents:
+        names.setdefault(ref.kind, []).append(ref.name)
+    found: dict[DocumentRef, DocumentVersion] = {}
+    for kind, of_kind in names.items():
+        for some in batches(of_kind):
+            columns = document_versions.c
+            found |= _newest(connection, sa.and_(columns.kind == kind, columns.name.in_(some)), at)
+    return found
+
+
+def _newest(
+    connection: sa.Connection, condition: sa.ColumnElement[bool], at: int | None
+) -> dict[DocumentRef, DocumentVersion]:
+    columns = document_versions.c
+    newest = sa.select(columns.kind, columns.name, sa.func.max(columns.version).label("version")).where(condition)
     if at is not None:
-        newest = newest.where(document_versions.c.revision <= at)
-    selected = newest.subquery()
-    joined = document_versions.join(
-        selected,
-        sa.and_(
-            document_versions.c.kind == selected.c.kind,
-            document_versions.c.name == selected.c.name,
-            document_versions.c.version == selected.c.version,
-        ),
-    )
-    statement = (
-        sa.select(document_versions)
-        .select_from(joined)
-        .order_by(document_versions.c.kind.desc(), document_versions.c.name)
-    )
-    found = [DocumentVersion(*row) for row in connection.execute(statement)]
+        newest = newest.where(columns.revision <= at)
+    selected = newest.group_by(columns.kind, columns.name).subquery()
+    is_newest = sa.and_(*(columns[name] == selected.c[name] for name in ("kind", "name", "version")))
+    statement = sa.select(document_versions).select_from(document_versions.join(selected, is_newest))
+    rows = connection.execute(statement.order_by(columns.kind.desc(), columns.name))
+    found = [DocumentVersion(*row) for row in rows]
     return {version.ref: version for version in found}
+
+
+def changed_since(connection: sa.Connection, revision: int) -> list[DocumentRef]:
+    """Return the documents that have a version after a revision."""
+    columns = document_versions.c
+    statement = sa.select(columns.kind, columns.name).where(columns.revision > revision).distinct()
+    return [DocumentRef(*row) for row in connection.execute(statement)]
 
 
 def document_version(connection: sa.Connection, ref: DocumentRef, version: int | None = None) -> DocumentVersion | None:
@@ -74,10 +91,11 @@ def authored_by(connection: sa.Connection, author: str) -> list[DocumentRef]:
     return [ref for ref, version in found if version.tree is not None and version.revision in written]
 
 
-def newest_revision(connection: sa.Connection) -> int | None:
-    """Return the number of the newest revision, or None if there is none."""
-    newest: int | None = connection.scalar(sa.select(sa.func.max(revisions.c.number)))
-    return newest
+def newest_revision(connection: sa.Connection) -> tuple[int, str]:
+    """Return the number and the digest of the newest revision; 0 and ``""`` if there is none."""
+    statement = sa.select(revisions.c.number, revisions.c.digest).order_by(revisions.c.number.desc()).limit(1)
+    row = connection.execute(statement).one_or_none()
+    return (0, "") if row is None else (row.number, row.digest)
 
 
 def insert_revision(connection: sa.Connection, revision: Revision, versions: Iterable[DocumentVersion]) -> None:

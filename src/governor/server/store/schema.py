@@ -12,7 +12,7 @@ from governor.domain.reports import Report
 from governor.domain.windows import Hold, Window
 from governor.server.store.columns import Json, SealedTree, Timestamp
 
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 """The newest migration, which produces these tables."""
 
 METADATA: Final = sa.MetaData()
@@ -47,6 +47,28 @@ changes: Final = sa.Table(
     sa.Column("body", Json(Change), nullable=False),
 )
 
+bundles: Final = sa.Table(
+    "bundles",
+    METADATA,
+    sa.Column("digest", sa.String, primary_key=True),
+    sa.Column("resources", SealedTree, nullable=False),
+)
+
+drafts: Final = sa.Table(
+    "drafts",  # what an accepted change delivers to a class of runtimes, until all its deliveries are issued
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),  # the order in which they are issued
+    sa.Column("revision", sa.Integer, sa.ForeignKey("revisions.number"), nullable=False),
+    sa.Column("digest", sa.String, nullable=False),
+    sa.Column("apply", Json(ApplyPolicy, shared=True), nullable=False),
+    sa.Column("profiles", Json(dict[str, int], shared=True), nullable=False),
+    sa.Column("windows", Json(tuple[Window, ...], shared=True), nullable=False),
+    sa.Column("hold", Json(Hold, shared=True)),
+    sa.Column("time", Timestamp, nullable=False),
+    sa.Column("members", Json(tuple[tuple[str, int], ...]), nullable=False),  # runtime, version of its document
+    sa.Column("issued", sa.Integer, nullable=False),  # how many of the members, from the first on, have their delivery
+)
+
 deliveries: Final = sa.Table(
     "deliveries",
     METADATA,
@@ -54,16 +76,16 @@ deliveries: Final = sa.Table(
     sa.Column("sequence", sa.Integer, primary_key=True),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("revision", sa.Integer, sa.ForeignKey("revisions.number"), nullable=False, index=True),
-    sa.Column("digest", sa.String, nullable=False),
-    sa.Column("resources", SealedTree, nullable=False),
-    sa.Column("removals", Json(tuple[ResourceRef, ...]), nullable=False),
-    sa.Column("apply", Json(ApplyPolicy), nullable=False),
+    sa.Column("digest", sa.String, nullable=False),  # of a bundle
+    sa.Column("removals", Json(tuple[ResourceRef, ...], shared=True), nullable=False),
+    sa.Column("apply", Json(ApplyPolicy, shared=True), nullable=False),
     sa.Column("time", Timestamp, nullable=False),
     sa.Column("incarnation", sa.String, nullable=False, server_default=""),  # empty if issued by version 0.1
     sa.Column("id", sa.String, nullable=False, server_default=""),  # empty if issued by version 0.1
-    sa.Column("documents", Json(dict[str, int])),  # null if issued by version 0.1
-    sa.Column("windows", Json(tuple[Window, ...])),  # null if issued before migration 0004
-    sa.Column("hold", Json(Hold)),
+    sa.Column("profiles", Json(dict[str, int], shared=True)),  # versions; null if issued by version 0.1
+    sa.Column("runtime_version", sa.Integer),  # of the Runtime document; null if issued by version 0.1
+    sa.Column("windows", Json(tuple[Window, ...], shared=True)),  # null if issued before migration 0004
+    sa.Column("hold", Json(Hold, shared=True)),
 )
 
 reports: Final = sa.Table(
@@ -76,6 +98,26 @@ reports: Final = sa.Table(
     sa.Column("verified", Timestamp),  # time of the first acknowledgement
     sa.Column("body", Json(Report), nullable=False),
     sa.ForeignKeyConstraint(["runtime", "sequence"], ["deliveries.runtime", "deliveries.sequence"]),
+)
+
+runtime_states: Final = sa.Table(
+    "runtime_states",  # one row for each runtime that has a delivery: the newest one, and a summary of the reports
+    METADATA,
+    sa.Column("runtime", sa.String, primary_key=True),
+    sa.Column("sequence", sa.Integer, nullable=False),
+    sa.Column("id", sa.String, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("digest", sa.String, nullable=False),
+    sa.Column("apply", Json(ApplyPolicy, shared=True), nullable=False),
+    sa.Column("windows", Json(tuple[Window, ...], shared=True)),
+    sa.Column("hold", Json(Hold, shared=True)),
+    sa.Column("time", Timestamp, nullable=False),
+    sa.Column(
+        "present", Json(tuple[ResourceRef, ...], shared=True), nullable=False
+    ),  # resources that may exist in the runtime
+    sa.Column("attempts", Json(dict[str, int], shared=True), nullable=False),  # of digests retried or rejected
+    sa.Column("verified", sa.Integer, nullable=False),  # newest sequence that was ever acknowledged, or 0
 )
 
 inventories: Final = sa.Table(
@@ -140,4 +182,4 @@ schema_version: Final = sa.Table(
 )
 
 DELIVERY_COLUMNS: Final = tuple(deliveries.c[name] for name in Delivery.__struct_fields__ if name in deliveries.c)
-"""The columns of a Delivery."""
+"""The columns of a Delivery; its resources are those of its bundle, its documents are in two columns."""

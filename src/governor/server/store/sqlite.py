@@ -6,9 +6,10 @@ on disk. A function may run twice if a shared commit fails.
 """
 
 import asyncio
+import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +27,7 @@ T = TypeVar("T")
 _READERS: Final = 4
 _MAX_COMMIT_SIZE: Final = 256
 _BUSY_MS: Final = 5000
+_MAX_NAMES: Final = 500
 _DISK_FULL: Final = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 
 
@@ -53,6 +55,13 @@ def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...]) -> sa.Engine:
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def batches(names: Iterable[T]) -> Iterator[list[T]]:
+    """Yield the names in parts that fit into one statement; databases limit the number of parameters."""
+    remaining = iter(names)
+    while batch := list(itertools.islice(remaining, _MAX_NAMES)):
+        yield batch
 
 
 class Store:

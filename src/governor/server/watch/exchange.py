@@ -9,9 +9,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.domain.bundles import Delivery, refs
 from governor.domain.documents import ApplyPolicy
-from governor.domain.reports import Report, acknowledged, supersedes
+from governor.domain.reports import Report, State, acknowledged, overall, supersedes
 from governor.errors import Detail, GovernorError, Kind, invalid
-from governor.server.store.deliveries import StoredReport, find_delivery, find_report, put_report
+from governor.server.store.bundles import Contents
+from governor.server.store.deliveries import StoredReport, find_delivery, find_report, put_report, verified_state
+from governor.server.store.runtime_states import RuntimeState, find_state, put_states
 from governor.server.store.sealer import Sealer
 from governor.values.trees import Manifest
 from governor.wire.deliveries import SignedDelivery, body_key, encode_body, format_for, sign_delivery, sign_heads
@@ -56,9 +58,9 @@ class DeliverySigner:
         return tuple(self._sealer.open_tree(manifest) for manifest in delivery.resources)
 
 
-def accept_report(connection: sa.Connection, report: Report, now: datetime) -> bool:
+def accept_report(connection: sa.Connection, contents: Contents, report: Report, now: datetime) -> bool:
     """Store a report unless the stored one about the same delivery is newer; return whether it was stored."""
-    delivery = find_delivery(connection, report.runtime, report.sequence)
+    delivery = find_delivery(connection, contents, report.runtime, report.sequence)
     if delivery is None:
         message = f"runtime {report.runtime!r} was never sent a delivery {report.sequence}"
         raise GovernorError(Kind.NOT_FOUND, "delivery-unknown", message)
@@ -70,7 +72,21 @@ def accept_report(connection: sa.Connection, report: Report, now: datetime) -> b
     first_verified = old.verified if old else None
     verified = first_verified or (now if is_acknowledged else None)
     put_report(connection, StoredReport(now, is_acknowledged, verified, report))
+    state = find_state(connection, report.runtime)
+    if state is not None:
+        put_states(connection, [_state_after(connection, contents, report, state, is_acknowledged=is_acknowledged)])
     return True
+
+
+def _state_after(
+    connection: sa.Connection, contents: Contents, report: Report, state: RuntimeState, *, is_acknowledged: bool
+) -> RuntimeState:
+    """Return the state of a runtime after a report was stored."""
+    if overall(report) is State.FAILED:
+        return state.with_attempt(report.digest, report.attempt)
+    if not is_acknowledged or report.sequence <= state.verified:
+        return state
+    return verified_state(connection, contents, state, report.sequence)
 
 
 def _is_repeated(report: Report, old: Report) -> bool:

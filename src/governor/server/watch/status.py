@@ -3,17 +3,18 @@
 The ``read_*`` functions collect the inputs in a transaction; the views are pure functions of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
 import sqlalchemy as sa
 
-from governor.domain.conditions import Condition, Progress, changeable, connected, summarise, verified
+from governor.domain.conditions import Condition, Progress, accepted, changeable, connected, summarise, verified
 from governor.domain.documents import DocumentRef, Runtime, read_document
 from governor.domain.reports import Check, Report
 from governor.domain.windows import active
+from governor.server.store.bundles import Draft, all_drafts, drafts_of
 from governor.server.store.deliveries import (
     DeliveryHead,
     StoredReport,
@@ -32,18 +33,22 @@ PresenceOf: TypeAlias = Callable[[str], Presence]
 
 
 class RuntimeRecord(msgspec.Struct, frozen=True):
-    """Stored state of one runtime: its document, newest delivery and newest report."""
+    """Stored state of one runtime: its document, newest delivery and newest report.
+
+    ``pending`` is what an accepted change delivers next, as a head without a sequence.
+    """
 
     tree: Manifest
     enrolled: bool
     newest: DeliveryHead | None
     report: StoredReport | None
     revoked: datetime | None = None
+    pending: DeliveryHead | None = None
 
 
 class ProgressRecord(msgspec.Struct, frozen=True):
     """Stored state of one runtime since one revision: its first and newest delivery, newest report and first
-    acknowledged delivery."""
+    acknowledged delivery. ``pending`` if the first delivery is not issued yet."""
 
     first: DeliveryHead
     enrolled: bool
@@ -51,12 +56,13 @@ class ProgressRecord(msgspec.Struct, frozen=True):
     report: StoredReport | None
     acknowledged: tuple[DeliveryHead, StoredReport] | None
     revoked: datetime | None = None
+    pending: DeliveryHead | None = None
 
 
 def read_runtimes(connection: sa.Connection) -> list[RuntimeRecord]:
     """Return the records of all runtimes, ordered by name."""
     newest, reports, enrolled = newest_heads(connection), newest_reports(connection), enrolled_runtimes(connection)
-    revoked = revocations(connection)
+    revoked, pending = revocations(connection), _pending(all_drafts(connection))
     return [
         RuntimeRecord(
             version.tree,
@@ -64,6 +70,7 @@ def read_runtimes(connection: sa.Connection) -> list[RuntimeRecord]:
             newest.get(version.name),
             reports.get(version.name),
             revoked.get(version.name),
+            pending.get(version.name),
         )
         for version in newest_versions(connection, "Runtime").values()
         if version.tree is not None
@@ -77,8 +84,17 @@ def read_runtime(connection: sa.Connection, name: str) -> RuntimeRecord | None:
         return None
     is_enrolled = find_runtime_key(connection, name) is not None
     newest, reports = newest_heads(connection, name), newest_reports(connection, name)
-    revoked = revocations(connection, name).get(name)
-    return RuntimeRecord(version.tree, is_enrolled, newest.get(name), reports.get(name), revoked)
+    revoked, pending = revocations(connection, name).get(name), _pending(all_drafts(connection)).get(name)
+    return RuntimeRecord(version.tree, is_enrolled, newest.get(name), reports.get(name), revoked, pending)
+
+
+def _pending(drafts: Iterable[Draft]) -> dict[str, DeliveryHead]:
+    """Return the newest delivery of each runtime that is accepted and not issued yet."""
+    return {
+        name: DeliveryHead(name, 0, 0, draft.revision, draft.digest, draft.time)
+        for draft in drafts
+        for name, _ in draft.pending
+    }
 
 
 def runtime_view(record: RuntimeRecord, presence_of: PresenceOf, now: datetime) -> RuntimeView:
@@ -106,7 +122,8 @@ def runtime_view(record: RuntimeRecord, presence_of: PresenceOf, now: datetime) 
 
 def read_progress(connection: sa.Connection, revision: int) -> list[ProgressRecord]:
     """Return the records of all existing runtimes that a revision delivered to."""
-    first = {head.runtime: head for head in first_heads(connection, revision)}
+    pending = _pending(drafts_of(connection, revision))
+    first = pending | {head.runtime: head for head in first_heads(connection, revision)}
     if not first:
         return []
     existing = {ref.name for ref, version in newest_versions(connection, "Runtime").items() if version.tree is not None}
@@ -115,7 +132,13 @@ def read_progress(connection: sa.Connection, revision: int) -> list[ProgressReco
     revoked = revocations(connection)
     return [
         ProgressRecord(
-            head, name in enrolled, newest[name], reports.get(name), acknowledged.get(name), revoked.get(name)
+            head,
+            name in enrolled,
+            head if name in pending else newest[name],
+            reports.get(name),
+            acknowledged.get(name),
+            revoked.get(name),
+            pending.get(name),
         )
         for name, head in first.items()
         if name in existing
@@ -152,12 +175,15 @@ def _conditions(
     report: StoredReport | None,
     presence_of: PresenceOf,
 ) -> tuple[Condition, ...]:
-    progress = Progress(head.sequence, head.digest, head.time) if head else None
     presence = presence_of(runtime)
     held_sequence = presence.held_sequence if presence.watching and head == record.newest else None
     checked = presence.checked if report and _is_about(presence.check, report.report) else None
+    progress = Progress(head.sequence, head.digest, head.time) if head else None
+    condition = verified(progress, report.report if report else None, held_sequence, checked)
+    if record.pending is not None:
+        condition = accepted(record.pending.revision, record.pending.digest, record.pending.time)
     return (
-        verified(progress, report.report if report else None, held_sequence, checked),
+        condition,
         connected(
             enrolled=record.enrolled,
             watching=presence.watching,

@@ -1,9 +1,10 @@
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from governor.cli.output.diff import change_lines, document_title
-from governor.domain.changes import Change, ChangeState, DocumentChange, RuntimeChange
+from governor.domain.changes import Change, ChangeState, ClassChange, DocumentChange, RuntimeChange
 from governor.domain.documents import DocumentRef
 from governor.values.treediff import Difference, Operation, diff
 
@@ -44,6 +45,25 @@ def test_a_change_shows_its_documents_and_runtimes() -> None:
         '  - Component/default/store: "gone"',
         "runtime r2: new delivery with the same resources",
     ]
+
+
+def test_runtimes_that_change_alike_are_shown_once_unless_all_are_requested() -> None:
+    resource = Difference("Component/default/store", Operation.REMOVED, old="gone")
+    runtimes = tuple(RuntimeChange(f"r{number}", 0, "sha256:x", (resource,)) for number in range(5))
+    classes = (
+        ClassChange("sha256:x", 5, ("r0", "r1", "r2"), (resource,)),
+        ClassChange("sha256:y", 2, ("r5", "r6"), ()),
+        ClassChange("sha256:z", 1, ("r7",), ()),
+    )
+    given = msgspec.structs.replace(change((), runtimes), classes=classes)
+    assert change_lines(given) == [
+        "5 runtimes (r0, r1, r2 and 2 more): resources change",
+        '  - Component/default/store: "gone"',
+        "2 runtimes (r5, r6): new delivery with the same resources",
+        "runtime r7: new delivery with the same resources",
+    ]
+    every = change_lines(given, all_runtimes=True)
+    assert every[::2] == [f"runtime r{number}: resources change" for number in range(5)]
 
 
 def test_an_empty_change_shows_nothing() -> None:
