@@ -5,11 +5,9 @@ import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from functools import partial
 from typing import Final
 
 import governor
-from governor.domain.bundles import Delivery
 from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.flowcontrol.byte_budget import ByteBudget
@@ -43,7 +41,9 @@ from governor.server.store.incarnation import count_start
 from governor.server.store.sqlite import Store
 from governor.server.uvicorn_server import UvicornServer
 from governor.server.watch.exchange import DeliverySigner
-from governor.server.watch.hub import PROGRESS, Hub
+from governor.server.watch.fanout import Fanout
+from governor.server.watch.heartbeat import Heartbeat
+from governor.server.watch.hub import Hub
 from governor.wire.credentials import encode_public_key, key_id
 
 GRACE_S: Final = 10.0
@@ -51,6 +51,8 @@ ENROLMENTS_PER_S: Final = 200
 ENROLMENT_BURST: Final = 500
 WORKER_THREADS: Final = 2
 """With a second thread small requests overtake a large one; more would only compete for the interpreter lock."""
+GC_THRESHOLDS: Final = (20_000, 20, 20)
+"""New objects before a collection, and collections before one of the next generation."""
 MAX_HELD_BODY_BYTES: Final = 2 * MAX_BODY_BYTES
 """Limit of all request bodies together, from arrival to response; a decoded body takes several times its size."""
 
@@ -69,14 +71,23 @@ async def serve(settings: Settings) -> int:
                 Component("health", HealthServer(health_listener, services.checks, registry).run),
                 Component("loop-lag", LoopLag(registry, clock).run),
                 Component("issuer", services.issuer.run),
+                Component("heartbeat", heartbeat(services).run),
                 *sources(services, settings),
                 *certificate_renewal(services),
                 Component("api", api_server(services, listener).run),
             ]
-            # Exclude everything loaded so far, which is never freed, from garbage collection.
-            gc.collect()
-            gc.freeze()
+            tune_collector()
             return await run_program(components, grace_s=GRACE_S, lifecycle=lifecycle)
+
+
+def tune_collector() -> None:
+    """Collect garbage rarely: a full collection visits the objects of every open watch.
+
+    Everything loaded so far, which is never freed, is excluded.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 @asynccontextmanager
@@ -103,8 +114,9 @@ async def open_services(
         write_url(directory, _url(settings, address))
         _log.info("server listening", url=_url(settings, address), public_url=site.url, data_dir=str(directory))
         catalogues, contents = Catalogues(), Contents()
+        signer = DeliverySigner(keys.sealer, keys.delivery_key)
         catalogues.committed = await store.read(catalogues.at)
-        issuer = Issuer(store, contents, clock, metrics, ReconcileMetrics(registry), partial(_announce, hub))
+        issuer = Issuer(store, contents, clock, metrics, ReconcileMetrics(registry), Fanout(hub, signer, metrics).send)
         yield Services(
             store=store,
             hub=hub,
@@ -125,7 +137,7 @@ async def open_services(
             issuer=issuer,
             redelivery=Redelivery(store, hub, clock, metrics, catalogues=catalogues, contents=contents),
             identity=Identity(store, hub, clock),
-            signer=DeliverySigner(keys.sealer, keys.delivery_key),
+            signer=signer,
             clock=clock,
             checks=checks,
             metrics=metrics,
@@ -140,13 +152,6 @@ async def open_services(
         )
 
 
-def _announce(hub: Hub, issued: tuple[Delivery, ...]) -> None:
-    """Wake the watches of the runtimes that have new deliveries."""
-    for delivery in issued:
-        hub.wake(delivery.runtime)
-    hub.wake(PROGRESS)
-
-
 def sources(services: Services, settings: Settings) -> list[Component]:
     """Return the configured sources of documents."""
     if settings.poc_file is None:
@@ -158,6 +163,12 @@ def sources(services: Services, settings: Settings) -> list[Component]:
 def certificate_renewal(services: Services) -> list[Component]:
     """Return the component that renews or reloads the certificate; none without TLS."""
     return [Component("certificate", services.certificate.run)] if services.certificate else []
+
+
+def heartbeat(services: Services) -> Heartbeat:
+    """Return the component that keeps open streams alive."""
+    keepalive_s, stall_s = services.timing.keepalive_s, services.timing.stall_s
+    return Heartbeat(services.hub, services.clock, services.metrics, interval_s=keepalive_s, stall_s=stall_s)
 
 
 def api_server(services: Services, listener: socket.socket) -> UvicornServer:

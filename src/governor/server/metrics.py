@@ -33,6 +33,12 @@ class Metrics:
             ["kept"],
             registry=registry,
         )
+        self.fanout_seconds = Histogram(
+            "governor_server_fanout_seconds",
+            "Time to encode, sign and write the deliveries of a batch, in seconds.",
+            buckets=_CHANGE_S,
+            registry=registry,
+        )
         self.stalled = Counter(
             "governor_server_stalled_streams_total",
             "Streams aborted because the client stopped reading.",

@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from governor.server.api.streams import ABORT
+from governor.server.api.streams import OUTLET
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 HEAD_TIMEOUT_S: Final = 10.0
@@ -74,8 +74,9 @@ class _Server(uvicorn.Server):
 
 class _Protocol(HttpToolsProtocol):
     """Adds limits on the size and time of a request head and on the time of a body that is sent after its response, and
-    a way to abort a connection whose peer stops reading."""
+    the outlet of a streamed response: it writes past ASGI, and knows what the peer has not read."""
 
+    on_lost: Callable[[], None] | None = None
     _head_bytes = 0
     _head_deadline: asyncio.TimerHandle | None = None
     _linger_deadline: asyncio.TimerHandle | None = None
@@ -89,6 +90,9 @@ class _Protocol(HttpToolsProtocol):
         self._head_complete()
         self._body_complete()
         super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+            self.on_lost = None
 
     def data_received(self, data: bytes) -> None:
         if self._head_deadline is not None:
@@ -101,8 +105,7 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._expect_head()
-        # A graceful close would wait until the peer has read everything that was written.
-        cast("dict[str, Any]", self.scope)["extensions"] = {ABORT: self.transport.abort}
+        cast("dict[str, Any]", self.scope)["extensions"] = {OUTLET: self}
 
     def on_headers_complete(self) -> None:
         self._head_complete()
@@ -118,6 +121,23 @@ class _Protocol(HttpToolsProtocol):
         # uvicorn's keep-alive timeout restarts with each byte. A pipelined request may not have its response yet.
         if self._body_pending and self.cycle.response_complete:
             self._linger_deadline = self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def write_chunk(self, parts: Sequence[bytes]) -> None:
+        """Write one chunk of a streamed response, which uvicorn always sends with chunked encoding."""
+        if not self.transport.is_closing():
+            self.transport.writelines((b"%x\r\n" % sum(map(len, parts)), *parts, b"\r\n"))
+
+    def buffered_bytes(self) -> int:
+        """Return what the peer has not read and the kernel does not hold."""
+        return self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close the connection without waiting until the peer has read everything that was written."""
+        self.transport.abort()
+
+    def is_lost(self) -> bool:
+        """Return whether the connection is closed."""
+        return self.transport.is_closing()
 
     def _expect_head(self) -> None:
         if self._head_deadline is None:

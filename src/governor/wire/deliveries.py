@@ -10,8 +10,8 @@ import base64
 import enum
 import hashlib
 import re
-from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -98,6 +98,9 @@ class _HeadFields(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     body: str
 
 
+_HEAD_FIELDS: Final = tuple(name for name in _HeadFields.__struct_fields__ if name != "body")
+
+
 class _Head2(_HeadFields, frozen=True, kw_only=True):
     """The head of format 2."""
 
@@ -154,29 +157,56 @@ def sign_batch(deliveries: Sequence[Delivery], key: Ed25519PrivateKey) -> tuple[
     """Return deliveries in format 2, or 3 where they need it, with one signature for all of them."""
     texts = {body_key(each): each for each in deliveries}
     bodies = {name: encode_body(each) for name, each in texts.items()}
-    return sign_heads(deliveries, [bodies[body_key(each)] for each in deliveries], key)
+    batch = SignedBatch(deliveries, [bodies[body_key(each)] for each in deliveries], key)
+    return tuple(map(batch.signed, range(len(deliveries))))
 
 
-def sign_heads(
-    deliveries: Sequence[Delivery], bodies: Sequence[str], key: Ed25519PrivateKey
-) -> tuple[SignedDelivery, ...]:
-    """Return deliveries whose bodies are encoded already, with one signature for all of them."""
-    heads = [_head(each, body) for each, body in zip(deliveries, bodies, strict=True)]
-    texts = list(map(_text, heads))
-    root, paths = _hash_tree(list(map(_leaf, texts)))
-    name, signature = key_id(key.public_key()), _base64(key.sign(_CONTEXT + root))
-    return tuple(
-        SignedDelivery(text, name, signature, head.format, body, path)
-        for head, text, body, path in zip(heads, texts, bodies, paths, strict=True)
-    )
+class Body(NamedTuple):
+    """The body of a delivery: its text, the text as a JSON string, and its digest."""
+
+    text: str
+    json: bytes
+    digest: str
 
 
-def encode_body(delivery: Delivery) -> str:
+class SignedBatch:
+    """Deliveries whose bodies are encoded already, in format 2 or 3, with one signature for all of them."""
+
+    def __init__(self, deliveries: Sequence[Delivery], bodies: Sequence[Body], key: Ed25519PrivateKey) -> None:
+        self._heads = [_head(each, body.digest) for each, body in zip(deliveries, bodies, strict=True)]
+        self._texts = list(map(_text, self._heads))
+        self._bodies = bodies
+        self._tree = HashTree(list(map(_leaf, self._texts)))
+        self._key_id = key_id(key.public_key())
+        self._signature = _base64(key.sign(_CONTEXT + self._tree.root))
+
+    def signed(self, number: int) -> SignedDelivery:
+        """Return one delivery."""
+        head, text, body = self._heads[number], self._texts[number], self._bodies[number]
+        return SignedDelivery(text, self._key_id, self._signature, head.format, body.text, self._tree.path(number))
+
+    def parts(self, number: int) -> tuple[bytes, bytes, bytes]:
+        """Return the JSON of one delivery in parts, of which the second one is the same object for equal bodies."""
+        fields = f',"keyId":"{self._key_id}","signature":"{self._signature}","format":{self._heads[number].format}'
+        path = self._tree.encoded_path(number)
+        return (
+            b'{"payload":' + msgspec.json.encode(self._texts[number]) + fields.encode() + b',"body":',
+            self._bodies[number].json,
+            b',"path":[' + path + b"]}" if path else b"}",
+        )
+
+    def size(self, number: int) -> int:
+        """Return about how many bytes one delivery has."""
+        return len(self._texts[number]) + len(self._bodies[number].json)
+
+
+def encode_body(delivery: Delivery) -> Body:
     """Return the body of a delivery in format 2, or 3 if it needs that."""
     policy = msgspec.to_builtins(delivery.apply)
     names = _FORMAT_2_POLICY if _required_format(delivery) < 3 else _FORMAT_3_POLICY
     policy = {name: policy[name] for name in (*names, *(each for each in _LATER_POLICY if policy[each]))}
-    return _text(_Body(delivery.digest, delivery.resources, policy))
+    text = _text(_Body(delivery.digest, delivery.resources, policy))
+    return Body(text, msgspec.json.encode(text), _digest(text))
 
 
 def body_key(delivery: Delivery) -> tuple[str, ApplyPolicy, int]:
@@ -226,11 +256,12 @@ def _format_1(delivery: Delivery) -> _Format1:
 
 
 def _head(delivery: Delivery, body: str) -> _Head2 | _Head3:
-    fields = {name: getattr(delivery, name) for name in _HeadFields.__struct_fields__ if name != "body"}
+    """Return the head of a delivery whose body has this digest."""
+    fields = {name: getattr(delivery, name) for name in _HEAD_FIELDS}
     if _required_format(delivery) < 3:
-        return _Head2(**fields, body=_digest(body))
+        return _Head2(**fields, body=body)
     hold = None if delivery.hold is None else msgspec.to_builtins(delivery.hold)
-    return _Head3(**fields, body=_digest(body), windows=msgspec.to_builtins(delivery.windows), hold=hold)
+    return _Head3(**fields, body=body, windows=msgspec.to_builtins(delivery.windows), hold=hold)
 
 
 def _read_format_1(signed: SignedDelivery) -> Delivery:
@@ -310,20 +341,39 @@ def _root(signed: SignedDelivery) -> bytes:
     return node
 
 
-def _hash_tree(leaves: list[bytes]) -> tuple[bytes, list[tuple[Sibling, ...]]]:
-    """Return the root and the path of each leaf; a node without a sibling moves up unchanged."""
-    paths: list[list[Sibling]] = [[] for _ in leaves]
-    level = [(leaf, [index]) for index, leaf in enumerate(leaves)]
-    while len(level) > 1:
-        joined = []
-        for (left, under_left), (right, under_right) in zip(level[::2], level[1::2], strict=False):
-            for index in under_left:
-                paths[index].append(Sibling(Side.RIGHT, _base64(right)))
-            for index in under_right:
-                paths[index].append(Sibling(Side.LEFT, _base64(left)))
-            joined.append((_join(left, right), under_left + under_right))
-        level = joined + level[len(joined) * 2 :]
-    return level[0][0], [tuple(path) for path in paths]
+class HashTree:
+    """A hash tree over leaves; a node without a sibling moves up unchanged."""
+
+    def __init__(self, leaves: list[bytes]) -> None:
+        self._levels = [leaves]
+        while len(level := self._levels[-1]) > 1:
+            joined = [_join(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
+            self._levels.append(joined + level[len(joined) * 2 :])
+        self.root = self._levels[-1][0]
+        self._encoded: dict[tuple[int, int], bytes] = {}
+
+    def path(self, leaf: int) -> tuple[Sibling, ...]:
+        """Return the siblings on the way from a leaf to the root."""
+        return tuple(self._sibling(level, index) for level, index in self._siblings(leaf))
+
+    def encoded_path(self, leaf: int) -> bytes:
+        """Return the items of ``path`` as JSON; each node is encoded once."""
+        return b",".join([self._encode(place) for place in self._siblings(leaf)])
+
+    def _siblings(self, leaf: int) -> Iterator[tuple[int, int]]:
+        for level, nodes in enumerate(self._levels):
+            index = (leaf >> level) ^ 1
+            if index < len(nodes):
+                yield level, index
+
+    def _sibling(self, level: int, index: int) -> Sibling:
+        return Sibling(Side.RIGHT if index % 2 else Side.LEFT, _base64(self._levels[level][index]))
+
+    def _encode(self, place: tuple[int, int]) -> bytes:
+        found = self._encoded.get(place)
+        if found is None:
+            found = self._encoded[place] = msgspec.json.encode(self._sibling(*place))
+        return found
 
 
 def _leaf(head: str) -> bytes:

@@ -1,13 +1,15 @@
 """A real server in the test process: HTTP on a free loopback port, SQLite in the test's directory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from governor.client import Client, WatchSession
@@ -18,18 +20,22 @@ from governor.process.address import Address, bound_address, listen
 from governor.process.clock import Clock, SystemClock
 from governor.process.telemetry.metrics import program_registry
 from governor.server.data_directory import ADMIN_TOKEN
-from governor.server.main import api_server, open_services
+from governor.server.main import api_server, heartbeat, open_services
 from governor.server.services import DEFAULT_TIMING, Services, Timing
 from governor.server.settings import Settings
 from governor.server.store.bundles import oldest_draft
+from governor.server.store.identities import RuntimeKey, put_runtime_key
 from governor.values.secret import Secret
 from governor.wire import credentials
 from governor.wire.deliveries import open_delivery
-from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
+from governor.wire.formats import DELIVERY_FORMATS, REPORT_FORMATS
+from governor.wire.rest import PREFIX, ChangeRequest, EnrolRequest, TokenRequest
 from testbed.waiting import until
 
 API_VERSION = "runtime-governor.dev/v1alpha1"
 EVERYTHING: dict[str, Any] = {}
+SMALL_BUFFER = 16 * 1024
+"""Size of a socket's buffer, so that a stalled connection is noticed soon."""
 
 
 def runtime(name: str, **labels: str) -> dict[str, Any]:
@@ -106,6 +112,33 @@ class ServerBed:
             enrolment = await anonymous.enrol(EnrolRequest(name, join.secret, public))
         agent.delivery_key = credentials.read_public_key(enrolment.delivery_key)
         return agent
+
+    async def enrol_all(self, names: Sequence[str]) -> Ed25519PrivateKey:
+        """Store one key for many runtimes, and return it; enrolling each takes long."""
+        key = Ed25519PrivateKey.generate()
+        public = key.public_key()
+        text, key_id, now = credentials.encode_public_key(public), credentials.key_id(public), datetime.now(UTC)
+
+        def put(connection: sa.Connection) -> None:
+            for name in names:
+                put_runtime_key(connection, RuntimeKey(name, key_id, text, now))
+
+        await self.services.store.write(put)
+        return key
+
+    async def watch_raw(self, name: str, key: Ed25519PrivateKey) -> asyncio.StreamWriter:
+        """Open a watch on a connection from which nothing is read, with a small buffer of the kernel."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, (self.address.host, self.address.port))
+        _, writer = await asyncio.open_connection(sock=connection, limit=1)
+        token = credentials.mint(name, key, datetime.now(UTC)).reveal()
+        writer.write(
+            f"GET {PREFIX}/runtimes/{name}/watch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+            f"{DELIVERY_FORMATS}: 1, 2, 3\r\n{REPORT_FORMATS}: 1, 2\r\n\r\n".encode()
+        )
+        return writer
 
 
 class Agent:
@@ -199,17 +232,24 @@ def report_on(delivery: Delivery, state: State, n: int = 1, **changes: Any) -> R
 
 @asynccontextmanager
 async def running(
-    directory: Path, *, port: int = 0, timing: Timing = DEFAULT_TIMING, clock: Clock | None = None, **settings: Any
+    directory: Path,
+    *,
+    port: int = 0,
+    timing: Timing = DEFAULT_TIMING,
+    clock: Clock | None = None,
+    small_buffers: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[ServerBed]:
     """Run a server within the context, on a free port or on that of an earlier one."""
     chosen = Settings(listen=Address("127.0.0.1", port), data_dir=directory, **settings)
     registry = program_registry("server", "test")
     with listen(chosen.listen) as listener:
+        if small_buffers:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
         address = bound_address(listener)
         async with open_services(chosen, address, clock or SystemClock(), registry, timing) as services:
-            running = {
-                asyncio.create_task(each) for each in (api_server(services, listener).run(), services.issuer.run())
-            }
+            components = (api_server(services, listener), services.issuer, heartbeat(services))
+            running = {asyncio.create_task(each.run()) for each in components}
             try:
                 yield ServerBed(services, address, directory)
             finally:

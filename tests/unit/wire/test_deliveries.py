@@ -21,7 +21,9 @@ from governor.wire.credentials import key_id
 from governor.wire.deliveries import (
     FORMATS,
     Side,
+    SignedBatch,
     SignedDelivery,
+    encode_body,
     open_delivery,
     read_position,
     sign_batch,
@@ -344,3 +346,15 @@ def test_another_text_is_not_a_position(text: str) -> None:
     with pytest.raises(GovernorError) as caught:
         read_position(text)
     assert (caught.value.kind, caught.value.code) == (Kind.INVALID, "last-event-id")
+
+
+@given(st.integers(1, 40))
+def test_the_parts_of_a_delivery_in_a_batch_are_its_json(count: int) -> None:
+    given_ones = [msgspec.structs.replace(DELIVERY, runtime=f"r{number}") for number in range(count)]
+    body = encode_body(DELIVERY)
+    batch = SignedBatch(given_ones, [body] * count, KEY)
+    for number in range(count):
+        parts = batch.parts(number)
+        assert b"".join(parts) == msgspec.json.encode(batch.signed(number))
+        assert parts[1] is body.json
+        assert open_delivery(batch.signed(number), KEY.public_key()) == given_ones[number]

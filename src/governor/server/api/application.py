@@ -72,7 +72,7 @@ class _Resource:
                     call = await self._call(endpoint, scope, receive, reserved)
                     response = await endpoint.handler(call)
             if isinstance(response, Events):
-                await streams.respond(response, call.principal.credential, self._services, scope, receive, send)
+                await streams.respond(response, call.principal.credential, self._services, scope, send)
             else:
                 status = response.status
                 await _send(send, response)

@@ -10,7 +10,7 @@ from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind, invalid
 from governor.server.identity.principals import Principal
 from governor.server.services import Services
-from governor.server.watch.hub import Watcher
+from governor.server.watch.hub import Feed, Watcher
 from governor.wire.rest import PREFIX
 
 JSON: Final = "application/json"
@@ -88,13 +88,17 @@ class Response(NamedTuple):
 
 
 class Events(NamedTuple):
-    """A response that is an event stream: each wake-up of ``topic`` calls ``produce``."""
+    """A response that is an event stream: each wake-up of ``topic`` calls ``produce``.
+
+    Through the ``feed`` deliveries are sent without a wake-up.
+    """
 
     topic: str
     produce: "Callable[[], Awaitable[Produced]]"
     pause_s: float = 0.0
     watcher: Watcher | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    feed: Feed | None = None
 
 
 class Produced(NamedTuple):

@@ -27,13 +27,9 @@ from governor.values.paths import Path, render
 from governor.values.trees import Tree, leaf_at, masked
 from governor.wire import deliveries, reports
 from governor.wire.deliveries import format_for, read_position, required_format, unsupported
-from governor.wire.events import DELIVERY, NOTICE, Event, encode
 from governor.wire.formats import DELIVERY_FORMATS, EPOCH, PLATFORM, REPORT_FORMAT, REPORT_FORMATS, negotiate
 from governor.wire.reports import Report1, from_format_1
-from governor.wire.rest import DeliveryNotice, FieldExplanation, ResourceExplanation, RuntimeExplanation
-
-MAX_INLINE_BYTES: Final = 64 * 1024
-"""A larger delivery is only announced on the watch; the agent fetches it."""
+from governor.wire.rest import FieldExplanation, ResourceExplanation, RuntimeExplanation
 
 _MAX_WATCHER_CHARS: Final = 253
 _OTHER_ID: Final = "?"
@@ -130,7 +126,7 @@ async def watch(call: Call) -> Events:
     watcher = Watcher(boot, _watcher_text(call, "host"), held.sequence if is_shown else 0, epoch)
     feed = _DeliveryFeed(call.services, runtime, platform, held, delivery_format, is_known=is_known)
     headers = ((REPORT_FORMAT, str(report_format)),)
-    return Events(runtime, feed.produce, watcher=watcher, headers=headers)
+    return Events(runtime, feed.produce, watcher=watcher, headers=headers, feed=feed)
 
 
 def _is_known_to_watch(connection: sa.Connection, runtime: str, platform: str, held: DeliveryPosition) -> bool:
@@ -190,9 +186,23 @@ class _DeliveryFeed:
         if self._format < required_format(delivery.windows, delivery.hold):
             # The next watch of this agent is rejected, with the reason.
             return Produced(last=True)
+        self.sent(delivery)
+        return Produced(b"".join(self._services.signer.events((delivery,), self._format)[0]))
+
+    def takes(self, delivery: Delivery) -> bool:
+        """Return whether a delivery that was just issued can be sent as it is; otherwise it is read again."""
+        runtime = self._services.catalogues.committed.runtimes.get(self._runtime)
+        return (
+            self._is_known
+            and delivery.sequence > self._held.sequence
+            and 1 < self._format >= required_format(delivery.windows, delivery.hold)
+            and (runtime is None or runtime.spec.platform == self._platform)
+        )
+
+    def sent(self, delivery: Delivery) -> None:
+        """Record that a delivery was sent."""
         self._held = delivery.position
         self._services.hub.note_sent(self._runtime, delivery.sequence)
-        return Produced(encode(self._event(delivery)))
 
     def _newest(self, connection: sa.Connection) -> Delivery | None:
         # The platform may have been changed while the watch is open.
@@ -201,13 +211,6 @@ class _DeliveryFeed:
 
     def _is_empty_or_sent(self) -> bool:
         return not self._held.sequence or self._services.hub.was_sent(self._runtime, self._held.sequence)
-
-    def _event(self, delivery: Delivery) -> Event:
-        signed = self._services.signer.sign(delivery, self._format)
-        number = str(delivery.sequence if self._format == 1 else delivery.position)
-        if len(signed.payload.encode()) + len(signed.body.encode()) <= MAX_INLINE_BYTES:
-            return Event(DELIVERY, msgspec.json.encode(signed).decode(), number)
-        return Event(NOTICE, msgspec.json.encode(DeliveryNotice(delivery.sequence)).decode(), number)
 
 
 async def get_bundle(call: Call) -> Response:

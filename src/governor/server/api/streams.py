@@ -1,23 +1,22 @@
 """Event streams: server-sent events as a raw ASGI response.
 
 A stream is closed when its client disconnects, and aborted when its client stops reading, so that neither leaks memory.
+Keep-alives, and deliveries to idle watches, are written by ``watch.heartbeat`` and ``watch.fanout``.
 """
 
 import asyncio
-from collections.abc import Callable
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope, Send
 
 from governor.errors import GovernorError
 from governor.process.telemetry import logging
 from governor.server.api.endpoints import EVENTS, Events, Produced
 from governor.server.services import Services
-from governor.server.watch.hub import Stream
-from governor.wire.events import KEEPALIVE
+from governor.server.watch.hub import Outlet, Stream
 from governor.wire.formats import SESSION
 
-ABORT = "governor.abort"
-"""ASGI extension under which the HTTP server provides a callback that aborts the connection."""
+OUTLET = "governor.outlet"
+"""ASGI extension under which the HTTP server provides the ``Outlet`` of a connection."""
 
 _HEADERS = [
     (b"content-type", EVENTS.encode()),
@@ -28,32 +27,20 @@ _HEADERS = [
 _log = logging.get_logger(__name__)
 
 
-async def respond(
-    events: Events, credential: str, services: Services, scope: Scope, receive: Receive, send: Send
-) -> None:
+async def respond(events: Events, credential: str, services: Services, scope: Scope, send: Send) -> None:
     """Send events until the stream ends or is closed, or the client disconnects or stops reading."""
-    with services.hub.open(events.topic, credential, events.watcher) as stream:
-        disconnect = asyncio.create_task(_close_on_disconnect(receive, stream))
-        try:
-            await _Response(scope, send, services).follow(events, stream)
-        finally:
-            disconnect.cancel()
-            await asyncio.wait({disconnect})
-
-
-async def _close_on_disconnect(receive: Receive, stream: Stream) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.close()
+    outlet: Outlet = scope["extensions"][OUTLET]
+    with services.hub.open(events.topic, credential, events.watcher, outlet) as stream:
+        await _Response(outlet, send, services).follow(events, stream)
 
 
 class _Response:
     """One streamed response."""
 
-    def __init__(self, scope: Scope, send: Send, services: Services) -> None:
+    def __init__(self, outlet: Outlet, send: Send, services: Services) -> None:
+        self._outlet = outlet
         self._send = send
         self._services = services
-        self._abort: Callable[[], None] = scope.get("extensions", {}).get(ABORT, lambda: None)
 
     async def follow(self, events: Events, stream: Stream) -> None:
         headers = [*_HEADERS, *((name.lower().encode(), value.encode()) for name, value in events.headers)]
@@ -65,13 +52,14 @@ class _Response:
             await self._send_events(events, stream)
             await self._write(_body(b"", more=False))
         except TimeoutError:
-            self._services.metrics.stalled.inc()
-            _log.info("stream aborted: the client stopped reading")
-            self._abort()
+            if not stream.closed:
+                self._services.metrics.stalled.inc()
+                _log.info("stream aborted: the client stopped reading")
+            self._outlet.abort()
         except GovernorError as error:
             # The response has started, so an error can only be signalled by aborting it.
             _log.error("stream aborted by an error", error=str(error), code=error.code)
-            self._abort()
+            self._outlet.abort()
 
     async def _send_events(self, events: Events, stream: Stream) -> None:
         produced = Produced()
@@ -81,12 +69,10 @@ class _Response:
                 await self._write(_body(produced.chunk))
             if not produced.last:
                 pause_end = asyncio.get_running_loop().time() + events.pause_s
-                await self._wait_for_wake_up(stream)
+                stream.feed = events.feed
+                await stream.wait()
+                stream.feed = None
                 await asyncio.sleep(max(0.0, pause_end - asyncio.get_running_loop().time()))
-
-    async def _wait_for_wake_up(self, stream: Stream) -> None:
-        while not await stream.wait(self._services.timing.keepalive_s):
-            await self._write(_body(KEEPALIVE))
 
     async def _write(self, message: dict[str, object]) -> None:
         async with asyncio.timeout(self._services.timing.stall_s):

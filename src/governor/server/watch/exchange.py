@@ -1,5 +1,6 @@
 """The exchange with an agent: deliveries are signed on the way out, reports are checked on the way in."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -16,11 +17,22 @@ from governor.server.store.deliveries import StoredReport, find_delivery, find_r
 from governor.server.store.runtime_states import RuntimeState, find_state, put_states
 from governor.server.store.sealer import Sealer
 from governor.values.trees import Manifest
-from governor.wire.deliveries import SignedDelivery, body_key, encode_body, format_for, sign_delivery, sign_heads
+from governor.wire.deliveries import (
+    Body,
+    SignedBatch,
+    SignedDelivery,
+    body_key,
+    encode_body,
+    format_for,
+    sign_delivery,
+)
+from governor.wire.events import DELIVERY, NOTICE, Event, encode
+from governor.wire.rest import DeliveryNotice
 
-_MAX_BODIES: Final = 16
-_MAX_BODY_CHARS: Final = 256 * 1024
-"""How many encoded bodies are kept, and the length of the largest that is."""
+MAX_INLINE_BYTES: Final = 64 * 1024
+"""A larger delivery is only announced on the watch; the agent fetches it."""
+_MAX_KEPT_CHARS: Final = 4 * 1024 * 1024
+"""The length of all encoded bodies that are kept."""
 FOREIGN_REPORT: Final = "report-foreign"
 """Code of the error on a report about content that was not delivered under its sequence."""
 
@@ -31,23 +43,46 @@ class DeliverySigner:
     def __init__(self, sealer: Sealer, key: Ed25519PrivateKey) -> None:
         self._sealer = sealer
         self._key = key
-        self._bodies: dict[tuple[str, ApplyPolicy, int], str] = {}
+        self._bodies: dict[tuple[str, ApplyPolicy, int], Body] = {}
+        self._kept_chars = 0
 
     def sign(self, delivery: Delivery, newest_format: int) -> SignedDelivery:
         """Return a stored delivery as it is sent: unsealed, in a format of the agent, and signed."""
         if format_for(delivery, newest_format) == 1:
             return sign_delivery(self._unsealed(delivery), self._key, newest_format)
-        return sign_heads((delivery,), (self._body(delivery),), self._key)[0]
+        return SignedBatch((delivery,), (self._body(delivery),), self._key).signed(0)
 
-    def _body(self, delivery: Delivery) -> str:
+    def events(self, deliveries: Sequence[Delivery], newest_format: int) -> list[tuple[bytes, ...]]:
+        """Return the events of some deliveries, each in parts; runtimes share the parts that are equal.
+
+        All of them have one signature, unless the format is 1.
+        """
+        if newest_format == 1:
+            return [self._event_1(each) for each in deliveries]
+        batch = SignedBatch(deliveries, [self._body(each) for each in deliveries], self._key)
+        return [self._event(batch, number, each) for number, each in enumerate(deliveries)]
+
+    def _event(self, batch: SignedBatch, number: int, delivery: Delivery) -> tuple[bytes, ...]:
+        if batch.size(number) > MAX_INLINE_BYTES:
+            return (_notice(delivery, str(delivery.position)),)
+        return (f"event: {DELIVERY}\nid: {delivery.position}\ndata: ".encode(), *batch.parts(number), b"\n\n")
+
+    def _event_1(self, delivery: Delivery) -> tuple[bytes, ...]:
+        signed = self.sign(delivery, 1)
+        if len(signed.payload.encode()) > MAX_INLINE_BYTES:
+            return (_notice(delivery, str(delivery.sequence)),)
+        return (encode(Event(DELIVERY, msgspec.json.encode(signed).decode(), str(delivery.sequence))),)
+
+    def _body(self, delivery: Delivery) -> Body:
         """Return the body of a delivery, encoded once for all runtimes that get it at about the same time."""
         key = body_key(delivery)
-        found = self._bodies.pop(key, None)
-        body = encode_body(self._unsealed(delivery)) if found is None else found
-        if len(body) <= _MAX_BODY_CHARS:
-            self._bodies[key] = body
-        if len(self._bodies) > _MAX_BODIES:
-            del self._bodies[next(iter(self._bodies))]
+        body = self._bodies.pop(key, None)
+        if body is None:
+            body = encode_body(self._unsealed(delivery))
+            self._kept_chars += len(body.text)
+        self._bodies[key] = body
+        while self._kept_chars > _MAX_KEPT_CHARS and len(self._bodies) > 1:
+            self._kept_chars -= len(self._bodies.pop(next(iter(self._bodies))).text)
         return body
 
     def _unsealed(self, delivery: Delivery) -> Delivery:
@@ -56,6 +91,10 @@ class DeliverySigner:
     def unseal(self, delivery: Delivery) -> tuple[Manifest, ...]:
         """Return the resources of a stored delivery with their sensitive values in plain text."""
         return tuple(self._sealer.open_tree(manifest) for manifest in delivery.resources)
+
+
+def _notice(delivery: Delivery, number: str) -> bytes:
+    return encode(Event(NOTICE, msgspec.json.encode(DeliveryNotice(delivery.sequence)).decode(), number))
 
 
 def accept_report(connection: sa.Connection, contents: Contents, report: Report, now: datetime) -> bool:

@@ -8,13 +8,14 @@ agent holds, its last check, and why its last watch was rejected.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from governor.domain.bundles import Delivery
 from governor.domain.reports import Check
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
@@ -53,16 +54,100 @@ class Watcher(msgspec.Struct, frozen=True):
     epoch: int = 0
 
 
-class Stream:
-    """One open stream of events."""
+class Outlet(Protocol):
+    """The connection of a streamed response; ``on_lost`` is called when it is closed."""
 
-    def __init__(self, credential: str, watcher: Watcher | None, since: datetime, session: int) -> None:
+    on_lost: Callable[[], None] | None
+
+    def write_chunk(self, parts: Sequence[bytes]) -> None:
+        """Write one chunk."""
+
+    def buffered_bytes(self) -> int:
+        """Return how much of what was written is still in this process."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+    def is_lost(self) -> bool:
+        """Return whether the connection is closed."""
+
+
+class Feed(Protocol):
+    """What a watch sends: it knows which delivery its agent has and which formats it understands."""
+
+    def takes(self, delivery: Delivery) -> bool:
+        """Return whether a delivery that was just issued can be sent as it is."""
+
+    def sent(self, delivery: Delivery) -> None:
+        """Record that a delivery was sent."""
+
+
+class Stream:
+    """One open stream of events.
+
+    While it is idle it has its ``feed``, through which deliveries are sent without waking its task.
+    """
+
+    __slots__ = (
+        "_buffered",
+        "_stalled_since_s",
+        "_woken",
+        "closed",
+        "credential",
+        "feed",
+        "outlet",
+        "session",
+        "since",
+        "watcher",
+    )
+
+    def __init__(
+        self, credential: str, watcher: Watcher | None, since: datetime, session: int, outlet: Outlet | None = None
+    ) -> None:
         self.credential = credential
         self.watcher = watcher
         self.since = since
         self.session = session
+        self.outlet = outlet
+        self.feed: Feed | None = None
         self.closed = False
         self._woken = asyncio.Event()
+        self._buffered = 0
+        self._stalled_since_s = 0.0
+
+    def takes(self, delivery: Delivery) -> bool:
+        """Return whether a delivery can be sent without waking the task of the stream."""
+        return (
+            self.feed is not None
+            and self.outlet is not None
+            and not self.closed
+            and not self.outlet.buffered_bytes()
+            and self.feed.takes(delivery)
+        )
+
+    def send(self, delivery: Delivery, parts: Sequence[bytes]) -> None:
+        """Send a delivery that the stream takes."""
+        assert self.feed is not None and self.outlet is not None  # noqa: PT018, S101 - the stream takes it
+        self.feed.sent(delivery)
+        self.outlet.write_chunk(parts)
+
+    def keep_alive(self, chunk: bytes, now_s: float, stall_s: float) -> bool:
+        """Send a chunk that says nothing, unless the client does not read.
+
+        Return False, and abort the connection, if it has read nothing for ``stall_s``.
+        """
+        if self.outlet is None or self.closed:
+            return True
+        buffered = self.outlet.buffered_bytes()
+        if not buffered or buffered != self._buffered:
+            self._buffered, self._stalled_since_s = buffered, now_s
+        if not buffered:
+            self.outlet.write_chunk((chunk,))
+        elif now_s - self._stalled_since_s >= stall_s:
+            self.close()
+            self.outlet.abort()
+            return False
+        return True
 
     def is_replaced_by(self, credential: str, watcher: Watcher) -> bool:
         """Return whether a watch is of the same agent process, or of a later process of the same agent."""
@@ -80,15 +165,10 @@ class Stream:
         self.closed = True
         self._woken.set()
 
-    async def wait(self, timeout_s: float) -> bool:
-        """Wait until the stream is woken or closed; return False on timeout."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._woken.wait()
-        except TimeoutError:
-            return False
+    async def wait(self) -> None:
+        """Wait until the stream is woken or closed."""
+        await self._woken.wait()
         self._woken.clear()
-        return True
 
 
 class Hub:
@@ -110,7 +190,9 @@ class Hub:
         self._closed = False
 
     @contextmanager
-    def open(self, topic: str, credential: str, watcher: Watcher | None = None) -> Iterator[Stream]:
+    def open(
+        self, topic: str, credential: str, watcher: Watcher | None = None, outlet: Outlet | None = None
+    ) -> Iterator[Stream]:
         """Open a stream; raise if its credential was blocked after authentication.
 
         A runtime has one watching agent: another agent is rejected, and older streams of the same agent are closed.
@@ -124,8 +206,12 @@ class Hub:
         if watcher is not None:
             self._supersede(topic, credential, watcher)
         self._session += 1
-        stream = Stream(credential, watcher, self._clock.now(), self._session)
+        stream = Stream(credential, watcher, self._clock.now(), self._session, outlet)
         self._add(topic, stream)
+        if outlet is not None:
+            outlet.on_lost = stream.close
+            if outlet.is_lost():
+                stream.close()
         if watcher is not None:
             self._refusals.pop(topic, None)
             self._sessions[topic] = watcher.boot, stream.session
@@ -133,12 +219,22 @@ class Hub:
         try:
             yield stream
         finally:
+            if outlet is not None:
+                outlet.on_lost = None
             self._remove(topic, stream)
 
     def wake(self, topic: str) -> None:
         """Wake all streams of a topic."""
         for stream in self._streams.get(topic, ()):
             stream.wake()
+
+    def streams_of(self, topic: str) -> Iterable[Stream]:
+        """Return the open streams of a topic."""
+        return self._streams.get(topic, ())
+
+    def streams(self) -> list[Stream]:
+        """Return all open streams."""
+        return [stream for streams in self._streams.values() for stream in streams]
 
     def block(self, credential: str) -> None:
         """Close the streams of a revoked or replaced credential and reject new ones."""

@@ -1,0 +1,40 @@
+"""Keep-alives of all open streams, spread evenly over the interval, and the end of streams that are not read."""
+
+import asyncio
+import math
+from typing import Final
+
+from governor.process.clock import Clock
+from governor.process.telemetry import logging
+from governor.server.metrics import Metrics
+from governor.server.watch.hub import Hub
+from governor.wire.events import KEEPALIVE
+
+_STEP_S: Final = 0.5
+"""Streams of one step are written together."""
+
+_log = logging.get_logger(__name__)
+
+
+class Heartbeat:
+    """Writes a keep-alive to each stream once per interval; aborts those that are not read for ``stall_s``."""
+
+    def __init__(self, hub: Hub, clock: Clock, metrics: Metrics, *, interval_s: float, stall_s: float) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._metrics = metrics
+        self._interval_s = interval_s
+        self._stall_s = stall_s
+
+    async def run(self) -> None:
+        """Write keep-alives until cancelled."""
+        steps = max(1, math.ceil(self._interval_s / _STEP_S))
+        while True:
+            streams = self._hub.streams()
+            for step in range(steps):
+                # Real time: a keep-alive is for the network.
+                await asyncio.sleep(self._interval_s / steps)
+                for stream in streams[step::steps]:
+                    if not stream.keep_alive(KEEPALIVE, self._clock.monotonic(), self._stall_s):
+                        self._metrics.stalled.inc()
+                        _log.info("stream aborted: the client stopped reading")
