@@ -1,4 +1,4 @@
-"""The server's endpoints as methods of one request each; only ``watch`` sends a second one, for a large delivery."""
+"""The server's endpoints as methods of one request each; only pages of lists and large deliveries take more."""
 
 import asyncio
 import random
@@ -46,6 +46,8 @@ FETCH_JITTER_S: Final = 0.25
 """Runtimes spread their requests over this time when a large delivery is announced to all of them at once."""
 
 
+PAGE: Final = 500
+"""Runtimes in one response."""
 _NOTHING: Final = DeliveryPosition()
 _FORMATS: Final = {DELIVERY_FORMATS: announce(deliveries.FORMATS), REPORT_FORMATS: announce(reports.FORMATS)}
 
@@ -106,10 +108,11 @@ class Client:
         """Return one revision."""
         return await self._get(f"/revisions/{number}", Revision)
 
-    async def progress(self, number: int) -> AsyncGenerator[RevisionProgress, None]:
-        """Yield the progress of a revision whenever it changes, until it is complete."""
+    async def progress(self, number: int, runtime: str | None = None) -> AsyncGenerator[RevisionProgress, None]:
+        """Yield the progress of a revision, or of one of its runtimes, whenever it changes, until it is complete."""
         path = f"/revisions/{number}/progress"
-        async with aclosing(self._events(path)) as events:
+        query = None if runtime is None else {"runtime": runtime}
+        async with aclosing(self._events(path, query=query)) as events:
             async for event in events:
                 if event.event == PROGRESS:
                     progress = self._transport.read(f"GET {path}", event.data, RevisionProgress)
@@ -117,9 +120,19 @@ class Client:
                     if progress.complete:
                         return
 
-    async def runtimes(self) -> tuple[RuntimeView, ...]:
-        """Return all runtimes with their states."""
-        return await self._get("/runtimes", tuple[RuntimeView, ...])
+    async def runtimes(
+        self, *, name: str | None = None, selector: str | None = None, state: str | None = None, full: bool = False
+    ) -> tuple[RuntimeView, ...]:
+        """Return all runtimes with their states, or those that match; without reports unless ``full``."""
+        found: list[RuntimeView] = []
+        after: str | None = None
+        query = {"name": name, "selector": selector, "state": state, "full": "true" if full else None}
+        while True:
+            page = await self._get("/runtimes", tuple[RuntimeView, ...], limit=PAGE, after=after, **query)
+            found += page
+            if len(page) < PAGE:
+                return tuple(found)
+            after = page[-1].name
 
     async def runtime(self, name: str) -> RuntimeView:
         """Return one runtime with its state."""

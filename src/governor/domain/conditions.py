@@ -109,27 +109,45 @@ def verified(
     reported.
     ``checked`` is when the agent last found the report to be still true.
     """
+    is_reported = (
+        report is not None
+        and progress is not None
+        and (report.sequence, report.digest) == (progress.sequence, progress.digest)
+    )
+    return verified_by(progress, reported(report) if report and is_reported else None, held_sequence, checked)
+
+
+def verified_by(
+    progress: Progress | None,
+    condition: Condition | None,
+    held_sequence: int | None = None,
+    checked: datetime | None = None,
+) -> Condition:
+    """Return ``verified`` if the report on the newest delivery is known only by its condition; None: no report."""
     if progress is None:
         return Condition("Verified", Status.TRUE, "NothingToVerify", "there is no configuration for this runtime")
-    is_reported = report is not None and (report.sequence, report.digest) == (progress.sequence, progress.digest)
-    if report is None or not is_reported or held_sequence not in (None, progress.sequence):
+    if condition is None or held_sequence not in (None, progress.sequence):
         message = f"delivery {progress.sequence} is not confirmed by the agent yet"
         return Condition("Verified", Status.FALSE, PENDING, message, digest=progress.digest, since=progress.issued)
+    return msgspec.structs.replace(condition, checked=checked)
+
+
+def reported(report: Report) -> Condition:
+    """Return the condition ``Verified`` as far as it depends only on a report."""
     if not report.findings:
         text = "the delivery contains nothing to verify"
-        reason, since = "NothingToVerify", report.time
-        return Condition("Verified", Status.TRUE, reason, text, digest=report.digest, since=since, checked=checked)
+        return Condition("Verified", Status.TRUE, "NothingToVerify", text, digest=report.digest, since=report.time)
     state, restraint = overall(report), report.waits_for
     parts = [part for part in report.findings if part.state is state]
     evidence = tuple(item for part in parts for item in part.all_evidence)
     if restraint is not None and state not in STALLED:
-        return _waiting(report, restraint, evidence, checked)
+        return _waiting(report, restraint, evidence)
     status, reason, actor, message = _explanation(state, parts)
     if state in STALLED:
         message = "; ".join(map(_describe, parts)) or message
     if restraint is not None:
         message = f"{message}; delivery {report.sequence} waits: {restraint.message}"
-    return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence, checked)
+    return Condition("Verified", status, reason, message, actor, report.digest, report.time, evidence)
 
 
 def accepted(revision: int, digest: str, since: datetime) -> Condition:
@@ -138,9 +156,7 @@ def accepted(revision: int, digest: str, since: datetime) -> Condition:
     return Condition("Verified", Status.FALSE, PENDING, message, digest=digest, since=since)
 
 
-def _waiting(
-    report: Report, restraint: Restraint, evidence: tuple[Evidence, ...], checked: datetime | None
-) -> Condition:
+def _waiting(report: Report, restraint: Restraint, evidence: tuple[Evidence, ...]) -> Condition:
     return Condition(
         "Verified",
         Status.FALSE,
@@ -150,14 +166,13 @@ def _waiting(
         digest=report.digest,
         since=report.time,
         evidence=evidence,
-        checked=checked,
         until=restraint.until,
     )
 
 
-def changeable(hold: Hold | None, report: Report | None, now: datetime) -> Condition | None:
+def changeable(hold: Hold | None, reported_restraint: Restraint | None, now: datetime) -> Condition | None:
     """Return the condition ``Changeable`` of a runtime that is held, by its document or in its cluster, or None."""
-    known = (hold_restraint(hold, now), report.restraint if report is not None else None)
+    known = (hold_restraint(hold, now), reported_restraint)
     holds = [each for each in known if each is not None and each.reason == HELD and each.until is not None]
     restraint = max(holds, key=lambda each: each.until or now, default=None)
     if restraint is None or restraint.until is None or restraint.until <= now:

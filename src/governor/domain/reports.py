@@ -166,6 +166,11 @@ class Report(msgspec.Struct, frozen=True, rename="camel", tag_field="format", ta
         return (*self.resources, *self.workloads)
 
     @property
+    def order(self) -> tuple[int, int, int, int]:
+        """Return what orders reports: a later one is greater. No clock takes part in it."""
+        return self.sequence, self.attempt, self.session, self.n
+
+    @property
     def check(self) -> Check:
         """Return the check of this report."""
         return Check(self.sequence, self.attempt, self.session, self.n)
@@ -179,10 +184,3 @@ def acknowledged(report: Report) -> bool:
 def overall(report: Report) -> State:
     """Return the worst state of a report's findings."""
     return worst(part.state for part in report.findings)
-
-
-def supersedes(new: Report, old: Report | None) -> bool:
-    """Whether a report replaces the stored one; a repeated or late report does not. No clock takes part in it."""
-    if old is None or (new.sequence, new.attempt) != (old.sequence, old.attempt):
-        return old is None or (new.sequence, new.attempt) > (old.sequence, old.attempt)
-    return (new.session, new.n) > (old.session, old.n)

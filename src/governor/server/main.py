@@ -40,10 +40,12 @@ from governor.server.store.bundles import Contents
 from governor.server.store.incarnation import count_start
 from governor.server.store.sqlite import Store
 from governor.server.uvicorn_server import UvicornServer
-from governor.server.watch.exchange import DeliverySigner
 from governor.server.watch.fanout import Fanout
 from governor.server.watch.heartbeat import Heartbeat
 from governor.server.watch.hub import Hub
+from governor.server.watch.progress import ProgressReader
+from governor.server.watch.reporting import Reports, derive_summaries
+from governor.server.watch.signer import DeliverySigner
 from governor.wire.credentials import encode_public_key, key_id
 
 GRACE_S: Final = 10.0
@@ -116,6 +118,7 @@ async def open_services(
         catalogues, contents = Catalogues(), Contents()
         signer = DeliverySigner(keys.sealer, keys.delivery_key)
         catalogues.committed = await store.read(catalogues.at)
+        await store.write(lambda connection: derive_summaries(connection, contents))
         issuer = Issuer(store, contents, clock, metrics, ReconcileMetrics(registry), Fanout(hub, signer, metrics).send)
         yield Services(
             store=store,
@@ -138,6 +141,8 @@ async def open_services(
             redelivery=Redelivery(store, hub, clock, metrics, catalogues=catalogues, contents=contents),
             identity=Identity(store, hub, clock),
             signer=signer,
+            progress=ProgressReader(store, hub, catalogues, clock),
+            reports=Reports(store, contents, hub, clock, metrics),
             clock=clock,
             checks=checks,
             metrics=metrics,

@@ -17,8 +17,10 @@ from governor.server.identity.principals import Identity
 from governor.server.metrics import Metrics
 from governor.server.store.bundles import Contents
 from governor.server.store.sqlite import Store
-from governor.server.watch.exchange import DeliverySigner
 from governor.server.watch.hub import Hub
+from governor.server.watch.progress import ProgressReader
+from governor.server.watch.reporting import Reports
+from governor.server.watch.signer import DeliverySigner
 
 
 class Site(NamedTuple):
@@ -38,7 +40,7 @@ class Timing(NamedTuple):
     dead_s: float = 30.0
     body_s: float = 30.0
     response_s: float = 60.0
-    progress_pause_s: float = 0.1
+    progress_pause_s: float = 0.25
 
 
 DEFAULT_TIMING: Final = Timing()
@@ -56,6 +58,8 @@ class Services(NamedTuple):
     redelivery: Redelivery
     identity: Identity
     signer: DeliverySigner
+    reports: Reports
+    progress: ProgressReader
     clock: Clock
     checks: Checks
     metrics: Metrics

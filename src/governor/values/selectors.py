@@ -1,9 +1,14 @@
 """Label selectors with the semantics of Kubernetes: all matchLabels and matchExpressions must match."""
 
 import enum
+import re
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
+
+from governor.errors import invalid
 
 
 class Operator(enum.StrEnum):
@@ -42,6 +47,47 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
                 return self.key in labels
             case Operator.DOES_NOT_EXIST:
                 return self.key not in labels
+
+
+class LabelSelector(NamedTuple):
+    """A label selector."""
+
+    match_labels: Mapping[str, str] = MappingProxyType({})
+    match_expressions: tuple[Expression, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels match."""
+        return matches(labels, self.match_labels, self.match_expressions)
+
+
+_TERM = re.compile(
+    r"\s*(?:(?P<absent>!)\s*(?P<no>[^\s=!,()]+)|(?P<key>[^\s=!,()]+)\s*"
+    r"(?:(?P<equal>==?|!=)\s*(?P<value>[^\s=!,()]*)|(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?)\s*"
+)
+
+
+def parse(text: str) -> LabelSelector:
+    """Parse a selector as kubectl writes it: ``a=b,c!=d,e in (f,g),h,!i``."""
+    expressions, position = [], 0
+    while position < len(text):
+        term = _TERM.match(text, position)
+        end = term.end() if term else position
+        if term is None or (end < len(text) and text[end] != ",") or end == len(text) - 1:
+            raise invalid("selector", f"{text!r} is not a label selector; write for example region=eu,tier!=test")
+        expressions.append(_expression(term))
+        position = end + 1
+    return LabelSelector({}, tuple(expressions))
+
+
+def _expression(term: re.Match[str]) -> Expression:
+    if term["absent"]:
+        return Expression(term["no"], Operator.DOES_NOT_EXIST)
+    if term["equal"]:
+        return Expression(term["key"], Operator.NOT_IN if term["equal"] == "!=" else Operator.IN, (term["value"],))
+    if term["set"]:
+        values = tuple(each.strip() for each in term["values"].split(","))
+        return Expression(term["key"], Operator.IN if term["set"] == "in" else Operator.NOT_IN, values)
+    return Expression(term["key"], Operator.EXISTS)
 
 
 def matches(

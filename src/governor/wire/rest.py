@@ -132,12 +132,31 @@ class RuntimeProgress(_Response, frozen=True):
     seconds: float
 
 
-class RevisionProgress(_Response, frozen=True):
-    """The progress of a revision. ``complete`` if every runtime has verified it or a newer one."""
+class ProgressCount(_Response, frozen=True, omit_defaults=True):
+    """How many runtimes of a revision are in one state; those without an agent cannot be waited for.
+
+    ``until`` is when the first of them is expected to continue by itself.
+    """
+
+    state: str
+    done: bool
+    count: int
+    has_agent: bool = True
+    until: datetime | None = None
+
+
+class RevisionProgress(_Response, frozen=True, omit_defaults=True):
+    """The progress of a revision. ``complete`` if every runtime has verified it or a newer one.
+
+    ``counts`` are of all runtimes. ``runtimes`` are all if they are few, otherwise the first ones, with those that are
+    not done before the others. ``seconds`` is the time from acceptance to the last verification so far.
+    """
 
     revision: int
     complete: bool
     runtimes: tuple[RuntimeProgress, ...]
+    counts: tuple[ProgressCount, ...] = ()
+    seconds: float = 0.0
 
 
 class ServerStatus(_Response, frozen=True):

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pytest
@@ -15,7 +16,8 @@ from governor.domain.roles import Role
 from governor.server.api.endpoints import Call
 from governor.server.api.runtimes import report, revoke
 from governor.server.identity.principals import Principal
-from governor.server.watch.hub import PROGRESS, Stream
+from governor.server.watch.followers import topic_of
+from governor.server.watch.hub import Stream
 from governor.wire import credentials
 from governor.wire.rest import ChangeRequest, EnrolRequest, TokenRequest
 from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
@@ -76,6 +78,14 @@ def call(bed: ServerBed, name: str, body: Any = None) -> Call:
     return Call(bed.services, Principal("test", ""), {"runtime": name}, {}, {}, body)
 
 
+@contextmanager
+def following(bed: ServerBed, runtime: str) -> Iterator[Stream]:
+    """Follow one runtime of a revision."""
+    topic = topic_of(1, runtime)
+    with bed.services.hub.followers.follow(topic, {runtime}), bed.services.hub.open(topic, "test") as stream:
+        yield stream
+
+
 async def is_woken(stream: Stream) -> bool:
     async with asyncio.timeout(WITHIN_S):
         await stream.wait()
@@ -101,14 +111,14 @@ async def test_a_report_wakes_progress_streams_of_its_revision(bed: ServerBed, c
     agent = await configured(bed, "report")
     delivery = await agent.newest()
     body = report_on(delivery, State.APPLIED, session=agent.session)
-    with bed.services.hub.open(PROGRESS, "test") as progress:
+    with following(bed, "report") as progress:
         await commits.cancel_during(lambda: report(call(bed, "report", body)))
         assert await is_woken(progress)
 
 
 async def test_a_revoked_token_closes_its_streams(bed: ServerBed, commits: Commits) -> None:
     token, _ = await bed.services.identity.create(TokenRequest(role=Role.VIEWER))
-    with bed.services.hub.open(PROGRESS, token.id) as stream:
+    with bed.services.hub.open(topic_of(1), token.id) as stream:
         await commits.cancel_during(lambda: bed.services.identity.revoke(token.id))
         assert await is_woken(stream)
     assert stream.closed
@@ -117,7 +127,7 @@ async def test_a_revoked_token_closes_its_streams(bed: ServerBed, commits: Commi
 async def test_a_revoked_runtime_closes_its_watch_and_wakes_progress_streams(bed: ServerBed, commits: Commits) -> None:
     agent = await configured(bed, "revoke")
     hub, key = bed.services.hub, credentials.key_id(agent.key.public_key())
-    with hub.open("revoke", key) as watch, hub.open(PROGRESS, "test") as progress:
+    with hub.open("revoke", key) as watch, following(bed, "revoke") as progress:
         await commits.cancel_during(lambda: revoke(call(bed, "revoke")))
         assert await is_woken(watch)
         assert await is_woken(progress)

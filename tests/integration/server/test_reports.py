@@ -15,7 +15,7 @@ from governor.domain.bundles import Delivery
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import State
 from governor.errors import GovernorError, Kind
-from governor.server.watch.exchange import accept_report
+from governor.server.watch.reporting import store_reports
 from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
 
 STORES = tuple(component(name, redisHost="a:1") for name in ("one", "two"))
@@ -76,11 +76,9 @@ async def test_a_report_that_is_repeated_in_a_new_session_is_not_stored_again(be
     again = msgspec.structs.replace(kept, session=agent.session)
     changed = msgspec.structs.replace(again, n=6)
 
-    def accept(connection: sa.Connection) -> list[bool]:
-        return [
-            accept_report(connection, bed.services.contents, each, datetime.now(UTC))
-            for each in (again, changed, again)
-        ]
+    def accept(connection: sa.Connection) -> list[bool | GovernorError]:
+        contents, now = bed.services.contents, datetime.now(UTC)
+        return [store_reports(connection, contents, [each], now)[0] for each in (again, changed, again)]
 
     assert await bed.services.store.write(accept) == [False, True, False]
 

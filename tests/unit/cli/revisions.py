@@ -10,3 +10,8 @@ def runtime(runtime: str, state: str, *, done: bool = False, seconds: float = 0.
 
 def revision(*runtimes: RuntimeProgress) -> RevisionProgress:
     return RevisionProgress(7, all(each.done for each in runtimes), runtimes)
+
+
+def without_agent(name: str) -> RuntimeProgress:
+    """Return a runtime for which no agent has enrolled."""
+    return RuntimeProgress(name, 1, Summary("Pending", "NotEnrolled", "no agent", Actor.OPERATOR), False, 0.5)

@@ -164,15 +164,14 @@ def test_a_runtime_is_not_changeable_while_it_is_held() -> None:
     assert held is not None
     assert (held.type, held.status, held.reason, held.until) == ("Changeable", Status.FALSE, "Held", NOON)
     assert held.message == "held until 2026-01-01 12:00:00Z: inventory"
-    assert changeable(HOLD, None, NOON) is changeable(None, report(State.VERIFIED), ISSUED) is None
+    assert changeable(HOLD, None, NOON) is changeable(None, None, ISSUED) is None
 
 
 def test_of_two_holds_the_longer_one_is_shown() -> None:
-    held = changeable(HOLD, msgspec.structs.replace(report(State.VERIFIED), restraint=REPORTED), ISSUED)
+    held = changeable(HOLD, REPORTED, ISSUED)
     assert held is not None
     assert held.message == REPORTED.message
-    waiting = msgspec.structs.replace(report(State.RECEIVED), restraint=WINDOW)
-    assert changeable(None, waiting, ISSUED) is None
+    assert changeable(None, WINDOW, ISSUED) is None
 
 
 # -- a report on another delivery ----------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from governor.cli.param_types import Duration
 from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import INTERRUPTED
 from governor.process.flowcontrol.backoff import Backoff, Retries
-from governor.wire.rest import RevisionProgress, RuntimeView
 
 if TYPE_CHECKING:
     from governor.client import Client
@@ -107,11 +106,9 @@ class Follower:
 
     async def _follow_once(self, client: "Client") -> None:
         try:
-            without_agent = frozenset(each.name for each in await client.runtimes() if _has_no_agent(each))
-            async with aclosing(client.progress(self._revision)) as steps:
+            async with aclosing(client.progress(self._revision, self._only)) as steps:
                 async for progress in steps:
-                    selected = self._select(progress)
-                    self._update(RevisionStatus(selected, without_agent, self._deadline, self._until_received))
+                    self._update(RevisionStatus(progress, self._deadline, self._until_received))
                     if not self._is_pending():
                         return
         except GovernorError as error:
@@ -120,22 +117,12 @@ class Follower:
             await asyncio.sleep(self._retries.next_delay_s())
 
     def _is_pending(self) -> bool:
-        return self.status is None or bool(self.status.in_phase(Phase.PENDING))
-
-    def _select(self, progress: RevisionProgress) -> RevisionProgress:
-        if self._only is None:
-            return progress
-        selected = tuple(each for each in progress.runtimes if each.runtime == self._only)
-        return msgspec.structs.replace(progress, runtimes=selected)
+        return self.status is None or self.status.count(Phase.PENDING) > 0
 
     def _update(self, status: RevisionStatus) -> None:
         self.status = status
         self._retries.reset()
         self._show(status)
-
-
-def _has_no_agent(runtime: RuntimeView) -> bool:
-    return any(each.type == "Connected" and each.reason in ("NotEnrolled", "Revoked") for each in runtime.conditions)
 
 
 def print_result(result: CommandResult, options: WaitOptions) -> int:

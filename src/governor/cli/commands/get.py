@@ -38,13 +38,25 @@ def get() -> None:
 
 @get.command("runtimes")
 @click.argument("name", required=False)
+@click.option(
+    "-l", "--selector", metavar="LABELS", help="Only runtimes with these labels, such as region=eu,tier!=test."
+)
+@click.option("--state", help="Only runtimes in this state, such as Failed or NotWatching.")
+@click.option("--contains", metavar="TEXT", help="Only runtimes whose name contains this text.")
 @output_option
 @connection_options()
-def get_runtimes(name: str | None, output: Format) -> None:
-    """List the runtimes with their states, or show one."""
+def get_runtimes(
+    name: str | None, selector: str | None, state: str | None, contains: str | None, output: Format
+) -> None:
+    """List the runtimes with their states, or show one.
+
+    The list has no reports; show a runtime by its name to see its report.
+    """
 
     async def fetch(client: "Client") -> tuple[RuntimeView, ...]:
-        return (await client.runtime(name),) if name else await client.runtimes()
+        if name:
+            return (await client.runtime(name),)
+        return await client.runtimes(name=contains, selector=selector, state=state)
 
     found = call_server(fetch)
     print_found(found, output, "runtimes", lambda: runtimes_table(found, _now()), one=name is not None)

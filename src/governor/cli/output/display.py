@@ -95,4 +95,5 @@ def progress_table(status: RevisionStatus) -> "Table":
         style = "green" if each.done else "yellow"
         state = Text(each.summary.state, style=style)
         table.add_row(each.runtime, state, f"{each.seconds:.2f}", Text(one_line(each.summary.message)))
+    table.caption = status.counts_line or None
     return table

@@ -14,8 +14,10 @@ from governor.domain.conditions import PENDING, STALLED_REASONS, WAITING_REASONS
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS
 from governor.values.printing import one_line
-from governor.wire.rest import RevisionProgress, RuntimeProgress
+from governor.wire.rest import ProgressCount, RevisionProgress, RuntimeProgress
 
+WITHOUT_AGENT_REASONS: Final = frozenset({"NotEnrolled", "Revoked"})
+"""Reasons of the condition ``Connected`` of a runtime for which no agent can report."""
 STILL_ACCEPTED: Final = "the change stays accepted and continues in the background; check `governor get runtimes`"
 
 _APPLIED_LATER: Final = (
@@ -38,31 +40,59 @@ class Phase(enum.Enum):
 
 
 class RevisionStatus(msgspec.Struct, frozen=True):
-    """Progress of one revision, the runtimes that have no agent, and until when the command waits at most.
+    """Progress of one revision, and until when the command waits at most.
 
     With ``until_received`` a runtime is done as soon as its agent has reported anything.
     """
 
     progress: RevisionProgress
-    without_agent: frozenset[str] = frozenset()
     deadline: datetime | None = None
     until_received: bool = False
 
-    def in_phase(self, phase: Phase) -> list[RuntimeProgress]:
-        """Return the runtimes in a phase."""
-        return [each for each in self.progress.runtimes if self._phase(each) is phase]
+    @property
+    def total(self) -> int:
+        """Return the number of runtimes of the revision."""
+        return sum(each.count for each in self._counts)
 
-    def _phase(self, runtime: RuntimeProgress) -> Phase:
-        if runtime.done or (self.until_received and runtime.summary.state != PENDING):
+    def count(self, phase: Phase) -> int:
+        """Return how many runtimes are in a phase."""
+        return sum(each.count for each in self._counts if self._phase(each) is phase)
+
+    @property
+    def counts_line(self) -> str:
+        """Return the number of runtimes in each state on one line, if not all runtimes are listed."""
+        if self.total == len(self.progress.runtimes):
+            return ""
+        states: dict[str, int] = {}
+        for each in self._counts:
+            states[each.state] = states.get(each.state, 0) + each.count
+        return f"{self.total:,} runtimes: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
+
+    @property
+    def _counts(self) -> tuple[ProgressCount, ...]:
+        return self.progress.counts or tuple(map(_counted, self.progress.runtimes))
+
+    def in_phase(self, phase: Phase) -> list[RuntimeProgress]:
+        """Return the listed runtimes in a phase."""
+        return [each for each in self.progress.runtimes if self._phase(_counted(each)) is phase]
+
+    def _phase(self, counted: ProgressCount) -> Phase:
+        if counted.done or (self.until_received and counted.state != PENDING):
             return Phase.VERIFIED
-        if runtime.summary.state in STALLED_REASONS:
+        if counted.state in STALLED_REASONS:
             return Phase.STALLED
-        if runtime.summary.state in WAITING_REASONS and self._is_beyond(runtime.summary.until):
+        if counted.state in WAITING_REASONS and self._is_beyond(counted.until):
             return Phase.WAITING
-        return Phase.WITHOUT_AGENT if runtime.runtime in self.without_agent else Phase.PENDING
+        return Phase.PENDING if counted.has_agent else Phase.WITHOUT_AGENT
 
     def _is_beyond(self, until: datetime | None) -> bool:
         return until is None or self.deadline is None or until > self.deadline
+
+
+def _counted(runtime: RuntimeProgress) -> ProgressCount:
+    summary = runtime.summary
+    has_agent = summary.reason not in WITHOUT_AGENT_REASONS
+    return ProgressCount(summary.state, runtime.done, 1, has_agent, summary.until)
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -74,7 +104,9 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 def step_lines(old: RevisionStatus | None, new: RevisionStatus) -> list[str]:
-    """Return one line for each runtime whose summary changed."""
+    """Return one line for each runtime whose summary changed, or the counts if there are many runtimes."""
+    if new.counts_line:
+        return [] if old and old.counts_line == new.counts_line else [new.counts_line]
     before = {each.runtime: each.summary for each in old.progress.runtimes} if old else {}
     changed = (each for each in new.progress.runtimes if before.get(each.runtime) != each.summary)
     return [f"{runtime_line(each)} ({each.seconds:.2f} s)" for each in changed]
@@ -90,11 +122,10 @@ def follow_result(revision: int, status: RevisionStatus | None, timeout_s: float
     if status is None:
         summary = f"revision {revision} accepted, but its progress was unavailable for {timeout_s:g} s"
         return CommandResult(EXIT_CODE[Kind.UNAVAILABLE], summary, (STILL_ACCEPTED,))
-    if not status.progress.runtimes:
+    if not status.total:
         return CommandResult(SUCCESS, f"revision {revision} accepted; it changes no runtime")
-    verified, stalled, pending = (status.in_phase(each) for each in (Phase.VERIFIED, Phase.STALLED, Phase.PENDING))
-    waiting = status.in_phase(Phase.WAITING)
-    summary = f"revision {revision} verified on {len(verified)}/{len(status.progress.runtimes)} runtimes"
+    stalled, pending, waiting = (status.in_phase(each) for each in (Phase.STALLED, Phase.PENDING, Phase.WAITING))
+    summary = f"revision {revision} verified on {status.count(Phase.VERIFIED)}/{status.total} runtimes"
     if stalled:
         name = stalled[0].runtime
         advice = (
@@ -104,11 +135,12 @@ def follow_result(revision: int, status: RevisionStatus | None, timeout_s: float
         return CommandResult(NEGATIVE, summary, (*map(runtime_line, (*stalled, *waiting, *pending)), advice))
     if waiting:
         notes = (*map(runtime_line, (*waiting, *pending)), _APPLIED_LATER)
-        return CommandResult(EXIT_CODE[Kind.DEADLINE], f"{summary}, {len(waiting)} waiting", notes)
+        return CommandResult(EXIT_CODE[Kind.DEADLINE], f"{summary}, {status.count(Phase.WAITING)} waiting", notes)
     if pending:
         notes = (*map(runtime_line, pending), STILL_ACCEPTED)
         return CommandResult(EXIT_CODE[Kind.DEADLINE], f"{summary} after {timeout_s:g} s", notes)
-    took = f" in {max(each.seconds for each in verified):.2f} s" if verified else ""
+    seconds = [each.seconds for each in status.in_phase(Phase.VERIFIED)]
+    took = f" in {max(*seconds, status.progress.seconds):.2f} s" if seconds else ""
     return CommandResult(SUCCESS, summary + took, tuple(map(_join_hint, status.in_phase(Phase.WITHOUT_AGENT))))
 
 

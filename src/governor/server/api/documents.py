@@ -5,9 +5,10 @@ import msgspec
 from governor.domain.documents import DOCUMENT_TYPES, DocumentRef
 from governor.errors import invalid
 from governor.server.api.endpoints import EVENTS, JSON, Call, Events, Produced, Response, not_found, parse_integer
+from governor.server.services import Services
 from governor.server.store.documents import DocumentVersion, document_version, find_revisions, newest_versions
-from governor.server.watch.hub import PROGRESS
-from governor.server.watch.status import read_progress, revision_progress
+from governor.server.watch.followers import topic_of
+from governor.server.watch.progress import MAX_LISTED
 from governor.values.trees import masked
 from governor.wire import events
 from governor.wire.events import Event, encode
@@ -61,23 +62,32 @@ async def get_revision(call: Call) -> Response:
 async def follow_progress(call: Call) -> Response | Events:
     """Return the progress of a revision: once as JSON, or as events until it is complete."""
     await get_revision(call)
-    feed = _ProgressFeed(call, _number(call))
+    limit = call.number("limit")
+    if limit is not None and not 0 <= limit <= MAX_LISTED:
+        raise invalid("limit", f"limit must be from 0 to {MAX_LISTED}")
+    services, number, only = call.services, _number(call), call.query.get("runtime")
+    targets = await services.progress.targets(number)
+    feed = _ProgressFeed(services, number, targets, MAX_LISTED if limit is None else limit, only)
     if JSON in call.headers.get("accept", "") and EVENTS not in call.headers["accept"]:
         return Response(await feed.read())
-    return Events(PROGRESS, feed.produce, call.services.timing.progress_pause_s)
+    topic = topic_of(number, only)
+    following = services.progress.follow(number, targets, feed.limit, only)
+    return Events(topic, feed.produce, services.timing.progress_pause_s, following=following)
 
 
 class _ProgressFeed:
     """Source of progress events; skips a state that was sent last."""
 
-    def __init__(self, call: Call, number: int) -> None:
-        self._services = call.services
+    def __init__(self, services: Services, number: int, targets: frozenset[str], limit: int, only: str | None) -> None:
+        self._services = services
         self._number = number
+        self._targets = targets
+        self.limit = limit
+        self._only = only
         self._sent: RevisionProgress | None = None
 
     async def read(self) -> RevisionProgress:
-        facts = await self._services.store.read(lambda connection: read_progress(connection, self._number))
-        return revision_progress(self._number, facts, self._services.hub.presence, self._services.clock.now())
+        return await self._services.progress.read(self._number, self._targets, self.limit, self._only)
 
     async def produce(self) -> Produced:
         progress = await self.read()
@@ -91,7 +101,7 @@ class _ProgressFeed:
 def _without_seconds(progress: RevisionProgress) -> RevisionProgress:
     """Ignore elapsed time when comparing."""
     runtimes = tuple(msgspec.structs.replace(each, seconds=0) for each in progress.runtimes)
-    return msgspec.structs.replace(progress, runtimes=runtimes)
+    return msgspec.structs.replace(progress, runtimes=runtimes, seconds=0)
 
 
 def _view(version: DocumentVersion) -> DocumentView:

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -90,7 +91,7 @@ class Response(NamedTuple):
 class Events(NamedTuple):
     """A response that is an event stream: each wake-up of ``topic`` calls ``produce``.
 
-    Through the ``feed`` deliveries are sent without a wake-up.
+    Through the ``feed`` deliveries are sent without a wake-up. ``following`` is entered while the stream is open.
     """
 
     topic: str
@@ -99,6 +100,7 @@ class Events(NamedTuple):
     watcher: Watcher | None = None
     headers: tuple[tuple[str, str], ...] = ()
     feed: Feed | None = None
+    following: AbstractContextManager[None] = nullcontext()
 
 
 class Produced(NamedTuple):

@@ -99,14 +99,26 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Get or watch the progress of a revision",
         response=RevisionProgress,
         events=(PROGRESS,),
+        query=(
+            Query("limit", "Maximum number of listed runtimes; counts are of all", "integer"),
+            Query("runtime", "Only this runtime"),
+        ),
     ),
     Endpoint(
         "GET",
         "/runtimes",
         runtimes.list_runtimes,
         Access.VIEWER,
-        "List runtimes with their status",
+        "List runtimes with their status, ordered by name, page by page",
         response=list[RuntimeView],
+        query=(
+            Query("limit", "Maximum number of runtimes", "integer"),
+            Query("after", "Only runtimes after this name; the header Link has the next page"),
+            Query("name", "Only runtimes whose name contains this text"),
+            Query("selector", "Only runtimes with these labels, for example region=eu,tier!=test"),
+            Query("state", "Only runtimes in this state, for example Failed or NotWatching"),
+            Query("full", "With reports and evidence", "boolean"),
+        ),
     ),
     Endpoint(
         "GET",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 import sqlalchemy as sa
@@ -20,35 +21,55 @@ from governor.server.identity.principals import check_platform
 from governor.server.services import Services
 from governor.server.store.deliveries import find_delivery, newest_restraints, was_issued
 from governor.server.store.documents import versions_of
-from governor.server.watch.exchange import FOREIGN_REPORT, accept_report
-from governor.server.watch.hub import PROGRESS, Watcher
-from governor.server.watch.status import read_runtime, read_runtimes, runtime_view
+from governor.server.watch.hub import Watcher
+from governor.server.watch.reporting import FOREIGN_REPORT
+from governor.server.watch.status import RuntimeQuery, read_page, read_runtimes, runtime_view
 from governor.values.paths import Path, render
+from governor.values.selectors import parse
 from governor.values.trees import Tree, leaf_at, masked
 from governor.wire import deliveries, reports
 from governor.wire.deliveries import format_for, read_position, required_format, unsupported
 from governor.wire.formats import DELIVERY_FORMATS, EPOCH, PLATFORM, REPORT_FORMAT, REPORT_FORMATS, negotiate
 from governor.wire.reports import Report1, from_format_1
-from governor.wire.rest import FieldExplanation, ResourceExplanation, RuntimeExplanation
+from governor.wire.rest import PREFIX, FieldExplanation, ResourceExplanation, RuntimeExplanation
 
+DEFAULT_PAGE: Final = 500
+MAX_PAGE: Final = 1000
 _MAX_WATCHER_CHARS: Final = 253
 _OTHER_ID: Final = "?"
 """An id that no delivery has."""
 
 
 async def list_runtimes(call: Call) -> Response:
-    """Return all runtimes with their status."""
-    records = await call.services.store.read(read_runtimes)
-    hub, now = call.services.hub, call.services.clock.now()
-    return Response([runtime_view(each, hub.presence, now) for each in records])
+    """Return one page of runtimes with their status; the header Link has the address of the next one."""
+    limit = DEFAULT_PAGE if (requested := call.number("limit")) is None else requested
+    if not 0 < limit <= MAX_PAGE:
+        raise invalid("limit", f"limit must be from 1 to {MAX_PAGE}")
+    query = RuntimeQuery(call.query.get("name", ""), parse(call.query.get("selector", "")), call.query.get("state"))
+    services, after, full = call.services, call.query.get("after", ""), call.flag("full")
+    catalogue, presence_of, now = services.catalogues.committed, services.hub.presence, services.clock.now()
+    found = await services.store.read(
+        lambda connection: read_page(
+            connection, catalogue, query, presence_of, now, after=after, limit=limit, full=full
+        )
+    )
+    headers = _next_page(call, found[limit - 1].name) if len(found) > limit else ()
+    return Response(found[:limit], headers=headers)
+
+
+def _next_page(call: Call, last: str) -> tuple[tuple[str, str], ...]:
+    query = urlencode({**call.query, "after": last})
+    return (("Link", f'<{PREFIX}/runtimes?{query}>; rel="next"'),)
 
 
 async def get_runtime(call: Call) -> Response:
     """Return one runtime with its status."""
-    record = await call.services.store.read(lambda connection: read_runtime(connection, call.path["runtime"]))
-    if record is None:
+    services = call.services
+    runtime = services.catalogues.committed.runtimes.get(call.path["runtime"])
+    if runtime is None:
         raise not_found(f"runtime {call.path['runtime']!r}")
-    return Response(runtime_view(record, call.services.hub.presence, call.services.clock.now()))
+    (record,) = await services.store.read(lambda connection: read_runtimes(connection, [runtime], full=True))
+    return Response(runtime_view(record, services.hub.presence, services.clock.now()))
 
 
 async def explain(call: Call) -> Response:
@@ -237,17 +258,8 @@ async def report(call: Call) -> Response:
     if body.runtime != call.path["runtime"]:
         raise invalid(FOREIGN_REPORT, "the report is for another runtime than the path")
     current = _in_session(services, body)
-
-    def announce(kept: bool) -> None:
-        services.metrics.reports.labels(str(kept).lower()).inc()
-        services.hub.note_held(current.runtime, current.session, current.sequence)
-        if kept:
-            services.hub.wake(PROGRESS)
-
     try:
-        await services.store.write(
-            lambda connection: accept_report(connection, services.contents, current, services.clock.now()), announce
-        )
+        await services.reports.accept(current)
     except GovernorError as error:
         if error.code == FOREIGN_REPORT:
             # An agent that got the delivery in format 1 resumes its watch by sequence only, so the watch cannot tell.

@@ -30,7 +30,7 @@ _log = logging.get_logger(__name__)
 async def respond(events: Events, credential: str, services: Services, scope: Scope, send: Send) -> None:
     """Send events until the stream ends or is closed, or the client disconnects or stops reading."""
     outlet: Outlet = scope["extensions"][OUTLET]
-    with services.hub.open(events.topic, credential, events.watcher, outlet) as stream:
+    with events.following, services.hub.open(events.topic, credential, events.watcher, outlet) as stream:
         await _Response(outlet, send, services).follow(events, stream)
 
 

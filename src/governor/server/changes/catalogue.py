@@ -60,6 +60,14 @@ class Catalogue(msgspec.Struct, frozen=True, dict=True):
             self, revision=revision, digest=_revision_digest(entries), entries=entries, **fields
         )
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all runtimes, ordered."""
+        ordered: list[str] | None = self.__dict__.get("_names")
+        if ordered is None:
+            ordered = self.__dict__["_names"] = sorted(self.runtimes)
+        return ordered
+
     def exists(self, ref: DocumentRef) -> bool:
         """Return whether a document exists."""
         entry = self.entries.get(ref)

@@ -104,7 +104,7 @@ class Issuer:
         new = [_next(draft, member, states, presence) for draft, member in batch.members]
         issued = insert_deliveries(connection, new)
         times = (time for _, time in new)
-        put_states(connection, [presence.state_after(each, next(times), states) for each in issued])
+        put_states(connection, [presence.state_after(each, next(times), states) for each in issued], states)
         advance_drafts(connection, batch.issued, batch.complete)
         return issued
 

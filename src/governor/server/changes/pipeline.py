@@ -30,7 +30,7 @@ from governor.server.store.identities import delete_runtime_key, find_runtime_ke
 from governor.server.store.inventories import delete_inventory
 from governor.server.store.sealer import Sealer
 from governor.server.store.sqlite import Store
-from governor.server.watch.hub import PROGRESS, Hub
+from governor.server.watch.hub import Hub
 from governor.wire.rest import ChangeRequest
 
 _PREPARED_AT_ONCE: Final = 2
@@ -117,7 +117,6 @@ class Changes:
         self._contents.remember(decision.bundles)
         for key_id in accepted.deleted_keys:
             self._hub.block(key_id)
-        self._hub.wake(PROGRESS)
         if decision.drafts:
             self._on_drafts()
         counts = {

@@ -31,7 +31,7 @@ from governor.server.store.documents import versions_of
 from governor.server.store.incarnation import current_incarnation, renew_incarnation
 from governor.server.store.runtime_states import find_state, put_states
 from governor.server.store.sqlite import Store
-from governor.server.watch.hub import PROGRESS, Hub
+from governor.server.watch.hub import Hub
 
 REISSUED: Final = "reissued"
 """Code of the error for a re-issue too soon after the last one."""
@@ -124,7 +124,8 @@ class Redelivery:
         time, state = self._clock.now(), find_state(connection, delivery.runtime)
         (issued,) = insert_deliveries(connection, [(delivery, time)])
         present = present_after(Content.of(delivery.resources), state.present if state else ())
-        put_states(connection, [state_after(issued, time, state, present)])
+        known = () if state is None else (delivery.runtime,)
+        put_states(connection, [state_after(issued, time, state, present)], known)
         return issued
 
     def _is_superseded(self, connection: sa.Connection, runtime: str, held: DeliveryPosition) -> bool:
@@ -168,7 +169,7 @@ class Redelivery:
 
     def _announce_delivery(self, delivery: Delivery) -> None:
         self._hub.wake(delivery.runtime)
-        self._hub.wake(PROGRESS)
+        self._hub.followers.changed([delivery.runtime])
         self._metrics.deliveries.inc()
 
     def _announce_retry(self, delivery: Delivery, author: str) -> None:

@@ -34,7 +34,7 @@ from governor.server.store.identities import (
     revoke_runtime_key,
 )
 from governor.server.store.sqlite import Store
-from governor.server.watch.hub import PROGRESS, Hub
+from governor.server.watch.hub import Hub
 from governor.values.secret import Secret
 from governor.wire import credentials
 from governor.wire.formats import PLATFORM_MISMATCH
@@ -128,7 +128,7 @@ class Identity:
 
     def _announce_revoked_key(self, key: RuntimeKey) -> None:
         self._hub.block(key.key_id)
-        self._hub.wake(PROGRESS)
+        self._hub.followers.changed([key.runtime])
         _log.info("runtime revoked", runtime=key.runtime, key=key.key_id)
 
     def _announce_key(self, key: RuntimeKey, replaced: RuntimeKey | None) -> None:

@@ -17,9 +17,9 @@ from governor.errors import GovernorError, Kind, invalid
 from governor.process.files import Staged, stage
 from governor.process.telemetry import logging
 from governor.server.store import schema_version
-from governor.server.store.bundles import Contents
-from governor.server.store.deliveries import forget_newest_reports, forget_verification
+from governor.server.store.deliveries import forget_newest_reports
 from governor.server.store.incarnation import renew_incarnation
+from governor.server.store.runtime_states import underive
 from governor.server.store.schema import schema_version as version_table
 from governor.server.store.sqlite import writer_engine
 from governor.server.store.write_ahead_log import is_foreign, mark_commit
@@ -98,7 +98,7 @@ def _prepare(copy: Path, name: str) -> str:
         schema_version.prepare(copy)
         with engine.begin() as connection:
             incarnation = renew_incarnation(connection)
-            forget_verification(connection, Contents(), forget_newest_reports(connection))
+            underive(connection, forget_newest_reports(connection))
             mark_commit(connection)
     finally:
         engine.dispose()

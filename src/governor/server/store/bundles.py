@@ -24,12 +24,14 @@ class Content(msgspec.Struct, frozen=True):
 
     resources: tuple[Manifest, ...]
     refs: frozenset[ResourceRef]
+    ordered_refs: tuple[ResourceRef, ...]
 
     @classmethod
     def of(cls, resources: Iterable[Manifest]) -> "Content":
         """Return the content that consists of these resources."""
         given = tuple(resources)
-        return cls(given, frozenset(refs(given)))
+        found = frozenset(refs(given))
+        return cls(given, found, tuple(sorted(found)))
 
 
 class Draft(msgspec.Struct, frozen=True):

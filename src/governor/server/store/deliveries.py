@@ -1,7 +1,7 @@
 """Statements on deliveries and their reports."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,13 +9,12 @@ import msgspec
 import sqlalchemy as sa
 
 from governor.domain.bundles import Delivery, DeliveryPosition
-from governor.domain.documents import DocumentRef
+from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Report
 from governor.domain.windows import Hold, Window
 from governor.server.store.bundles import Content, Contents
 from governor.server.store.columns import SharedEncoder
 from governor.server.store.incarnation import current_incarnation
-from governor.server.store.runtime_states import RuntimeState, find_states, put_states
 from governor.server.store.schema import DELIVERY_COLUMNS, deliveries, reports, runtime_states
 from governor.server.store.sqlite import batches
 
@@ -31,6 +30,35 @@ class DeliveryHead(msgspec.Struct, frozen=True):
     time: datetime
 
 
+class ReportedDelivery(msgspec.Struct, frozen=True):
+    """A delivery as far as the reports about it are judged and summarised."""
+
+    runtime: str
+    sequence: int
+    attempt: int
+    revision: int
+    digest: str
+    removals: tuple[ResourceRef, ...]
+    profiles: dict[str, int] | None
+    runtime_version: int | None
+
+
+class ReportKey(msgspec.Struct, frozen=True):
+    """What a later report about the same delivery is compared with."""
+
+    attempt: int
+    session: int
+    n: int
+    fingerprint: str | None
+    acknowledged: bool
+    verified: datetime | None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Return what orders reports about one delivery."""
+        return self.attempt, self.session, self.n
+
+
 class StoredReport(msgspec.Struct, frozen=True):
     """The newest report about one delivery, with timestamps of the server's clock."""
 
@@ -38,10 +66,19 @@ class StoredReport(msgspec.Struct, frozen=True):
     acknowledged: bool
     verified: datetime | None
     report: Report
+    fingerprint: str | None = None
+
+    @property
+    def key(self) -> ReportKey:
+        """Return what a later report is compared with."""
+        given = self.report
+        return ReportKey(given.attempt, given.session, given.n, self.fingerprint, self.acknowledged, self.verified)
 
 
 _HEAD = tuple(deliveries.c[name] for name in DeliveryHead.__struct_fields__)
-_REPORT = (reports.c.received, reports.c.acknowledged, reports.c.verified, reports.c.body)
+_REPORTED = tuple(deliveries.c[name] for name in ReportedDelivery.__struct_fields__)
+_KEY = tuple(reports.c[name] for name in ReportKey.__struct_fields__)
+_REPORT = (reports.c.received, reports.c.acknowledged, reports.c.verified, reports.c.body, reports.c.fingerprint)
 
 
 _STORED = (*DELIVERY_COLUMNS, deliveries.c.profiles, deliveries.c.runtime_version)
@@ -115,44 +152,64 @@ def newest_deliveries(connection: sa.Connection, contents: Contents, runtimes: I
     return found
 
 
-def newest_heads(connection: sa.Connection, runtime: str | None = None) -> dict[str, DeliveryHead]:
-    """Return the head of the newest delivery, of every runtime or of one."""
-    statement = sa.select(*(runtime_states.c[name] for name in DeliveryHead.__struct_fields__))
-    if runtime is not None:
-        statement = statement.where(runtime_states.c.runtime == runtime)
-    return {row.runtime: DeliveryHead(*row) for row in connection.execute(statement)}
+def newest_heads(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, DeliveryHead]:
+    """Return the head of the newest delivery of each given runtime that has one."""
+    found: dict[str, DeliveryHead] = {}
+    for names in batches(runtimes):
+        columns = (runtime_states.c[name] for name in DeliveryHead.__struct_fields__)
+        statement = sa.select(*columns).where(runtime_states.c.runtime.in_(names))
+        found |= {row.runtime: DeliveryHead(*row) for row in connection.execute(statement)}
+    return found
 
 
-def newest_reports(connection: sa.Connection, runtime: str | None = None) -> dict[str, StoredReport]:
-    """Return the report about the newest reported delivery, of every runtime or of one."""
-    newest = _newest_reported(runtime)
-    statement = sa.select(reports.c.runtime, *_REPORT).select_from(
-        reports.join(newest, _same_delivery(reports, newest))
-    )
-    return {name: StoredReport(*values) for name, *values in connection.execute(statement)}
+def newest_reports(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, StoredReport]:
+    """Return the report about the newest reported delivery of each given runtime that has one."""
+    is_newest = sa.and_(reports.c.runtime == runtime_states.c.runtime, reports.c.sequence == runtime_states.c.reported)
+    found: dict[str, StoredReport] = {}
+    for names in batches(runtimes):
+        statement = (
+            sa.select(reports.c.runtime, *_REPORT)
+            .select_from(reports.join(runtime_states, is_newest))
+            .where(runtime_states.c.runtime.in_(names))
+        )
+        found |= {name: StoredReport(*values) for name, *values in connection.execute(statement)}
+    return found
 
 
-def first_heads(connection: sa.Connection, revision: int) -> list[DeliveryHead]:
-    """Return the first delivery of a revision to each of its runtimes; a retry adds later ones."""
-    first = _first_deliveries(revision)
-    statement = sa.select(*_HEAD).select_from(deliveries.join(first, _same_delivery(deliveries, first)))
-    return [DeliveryHead(*row) for row in connection.execute(statement.order_by(deliveries.c.runtime))]
+def targets_of(connection: sa.Connection, revision: int) -> frozenset[str]:
+    """Return the runtimes that a revision delivered to."""
+    statement = sa.select(deliveries.c.runtime).where(deliveries.c.revision == revision).distinct()
+    return frozenset(connection.scalars(statement))
 
 
-def acknowledged_since(connection: sa.Connection, revision: int) -> dict[str, tuple[DeliveryHead, StoredReport]]:
-    """Return, for each runtime of a revision, its first acknowledged delivery since then."""
-    first = _first_deliveries(revision)
-    statement = (
-        sa.select(*_HEAD, *_REPORT)
-        .select_from(reports.join(deliveries, _same_delivery(reports, deliveries)))
-        .join(first, sa.and_(reports.c.runtime == first.c.runtime, reports.c.sequence >= first.c.sequence))
-        .where(reports.c.acknowledged)
-        .order_by(reports.c.sequence.desc())
-    )
+def first_heads(connection: sa.Connection, revision: int, runtimes: Iterable[str]) -> list[DeliveryHead]:
+    """Return the first delivery of a revision to each of some runtimes; a retry adds later ones."""
+    found: list[DeliveryHead] = []
+    for names in batches(runtimes):
+        first = _first_deliveries(revision, names)
+        statement = sa.select(*_HEAD).select_from(deliveries.join(first, _same_delivery(deliveries, first)))
+        found += [DeliveryHead(*row) for row in connection.execute(statement)]
+    return found
+
+
+def acknowledged_since(
+    connection: sa.Connection, revision: int, runtimes: Iterable[str]
+) -> dict[str, tuple[DeliveryHead, StoredReport]]:
+    """Return, for each of some runtimes of a revision, its first acknowledged delivery since then."""
+    found: dict[str, tuple[DeliveryHead, StoredReport]] = {}
     width = len(_HEAD)
-    return {
-        row.runtime: (DeliveryHead(*row[:width]), StoredReport(*row[width:])) for row in connection.execute(statement)
-    }
+    for names in batches(runtimes):
+        first = _first_deliveries(revision, names)
+        statement = (
+            sa.select(*_HEAD, *_REPORT)
+            .select_from(reports.join(deliveries, _same_delivery(reports, deliveries)))
+            .join(first, sa.and_(reports.c.runtime == first.c.runtime, reports.c.sequence >= first.c.sequence))
+            .where(reports.c.acknowledged)
+            .order_by(reports.c.sequence.desc())
+        )
+        rows = connection.execute(statement)
+        found |= {row.runtime: (DeliveryHead(*row[:width]), StoredReport(*row[width:])) for row in rows}
+    return found
 
 
 def digests_since(connection: sa.Connection, runtime: str, sequence: int) -> frozenset[str]:
@@ -161,26 +218,46 @@ def digests_since(connection: sa.Connection, runtime: str, sequence: int) -> fro
     return frozenset(connection.scalars(statement))
 
 
-def newest_verified(connection: sa.Connection, runtime: str) -> int:
-    """Return the sequence of a runtime's newest delivery that was ever acknowledged, or 0."""
-    statement = sa.select(sa.func.max(reports.c.sequence)).where(
-        reports.c.runtime == runtime, reports.c.verified.is_not(None)
+def find_reported(
+    connection: sa.Connection, keys: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], ReportedDelivery]:
+    """Return deliveries by runtime and sequence."""
+    found: dict[tuple[str, int], ReportedDelivery] = {}
+    for sequence, names in _by_sequence(keys):
+        columns = deliveries.c
+        statement = sa.select(*_REPORTED).where(columns.runtime.in_(names), columns.sequence == sequence)
+        found |= {(row.runtime, sequence): ReportedDelivery(*row) for row in connection.execute(statement)}
+    return found
+
+
+def report_keys(connection: sa.Connection, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], ReportKey]:
+    """Return what orders the stored reports, by runtime and sequence."""
+    found: dict[tuple[str, int], ReportKey] = {}
+    for sequence, names in _by_sequence(keys):
+        statement = sa.select(reports.c.runtime, *_KEY).where(
+            reports.c.runtime.in_(names), reports.c.sequence == sequence
+        )
+        found |= {(name, sequence): ReportKey(*values) for name, *values in connection.execute(statement)}
+    return found
+
+
+def newest_acknowledged(connection: sa.Connection, runtime: str) -> tuple[ReportedDelivery, datetime | None] | None:
+    """Return a runtime's newest delivery whose newest report acknowledges it, and when that was first so."""
+    statement = (
+        sa.select(*_REPORTED, reports.c.verified)
+        .select_from(reports.join(deliveries, _same_delivery(reports, deliveries)))
+        .where(reports.c.runtime == runtime, reports.c.acknowledged)
+        .order_by(reports.c.sequence.desc())
+        .limit(1)
     )
-    return connection.scalar(statement) or 0
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else (ReportedDelivery(*row[:-1]), row.verified)
 
 
-def verified_state(connection: sa.Connection, contents: Contents, state: RuntimeState, sequence: int) -> RuntimeState:
-    """Return the state of a runtime whose last verified delivery is this one, or 0 if none is."""
-    found = contents.find(connection, digests_since(connection, state.runtime, sequence))
-    present = frozenset(ref for each in found.values() for ref in each.refs)
-    return msgspec.structs.replace(state, verified=sequence, present=tuple(sorted(present)))
-
-
-def forget_verification(connection: sa.Connection, contents: Contents, runtimes: Iterable[str]) -> None:
-    """Derive the last verified delivery of some runtimes from their remaining reports."""
-    states = find_states(connection, runtimes).values()
-    changed = [verified_state(connection, contents, each, newest_verified(connection, each.runtime)) for each in states]
-    put_states(connection, changed)
+def stored_reports(connection: sa.Connection, runtime: str) -> list[StoredReport]:
+    """Return the newest report about each delivery of a runtime, in the order of the deliveries."""
+    statement = sa.select(*_REPORT).where(reports.c.runtime == runtime).order_by(reports.c.sequence)
+    return [StoredReport(*row) for row in connection.execute(statement)]
 
 
 def find_report(connection: sa.Connection, runtime: str, sequence: int) -> StoredReport | None:
@@ -190,12 +267,33 @@ def find_report(connection: sa.Connection, runtime: str, sequence: int) -> Store
     return None if row is None else StoredReport(*row)
 
 
-def put_report(connection: sa.Connection, stored: StoredReport) -> None:
-    """Replace the stored report about the same delivery."""
-    key = {"runtime": stored.report.runtime, "sequence": stored.report.sequence}
-    connection.execute(reports.delete().filter_by(**key))
-    values = {"received": stored.received, "acknowledged": stored.acknowledged, "verified": stored.verified}
-    connection.execute(reports.insert(), [{**key, **values, "body": stored.report}])
+def put_reports(connection: sa.Connection, stored: Collection[StoredReport]) -> None:
+    """Replace the stored reports about the same deliveries."""
+    if not stored:
+        return
+    for sequence, names in _by_sequence((each.report.runtime, each.report.sequence) for each in stored):
+        connection.execute(reports.delete().where(reports.c.runtime.in_(names), reports.c.sequence == sequence))
+    rows = [
+        {
+            "runtime": each.report.runtime,
+            "sequence": each.report.sequence,
+            "received": each.received,
+            "body": each.report,
+            **msgspec.structs.asdict(each.key),
+        }
+        for each in stored
+    ]
+    connection.execute(reports.insert(), rows)
+
+
+def _by_sequence(keys: Iterable[tuple[str, int]]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the runtimes of each sequence, in parts that fit into one statement."""
+    names: dict[int, list[str]] = {}
+    for name, sequence in keys:
+        names.setdefault(sequence, []).append(name)
+    for sequence, of_sequence in names.items():
+        for some in batches(of_sequence):
+            yield sequence, some
 
 
 def forget_newest_reports(connection: sa.Connection) -> list[str]:
@@ -209,17 +307,10 @@ def forget_newest_reports(connection: sa.Connection) -> list[str]:
     return runtimes
 
 
-def _newest_reported(runtime: str | None) -> sa.Subquery:
-    newest = sa.func.max(reports.c.sequence).label("sequence")
-    statement = sa.select(reports.c.runtime, newest).group_by(reports.c.runtime)
-    if runtime is not None:
-        statement = statement.where(reports.c.runtime == runtime)
-    return statement.subquery()
-
-
-def _first_deliveries(revision: int) -> sa.Subquery:
+def _first_deliveries(revision: int, runtimes: Sequence[str]) -> sa.Subquery:
     lowest = sa.func.min(deliveries.c.sequence).label("sequence")
-    first = sa.select(deliveries.c.runtime, lowest).where(deliveries.c.revision == revision)
+    is_one = sa.and_(deliveries.c.revision == revision, deliveries.c.runtime.in_(runtimes))
+    first = sa.select(deliveries.c.runtime, lowest).where(is_one)
     return first.group_by(deliveries.c.runtime).subquery()
 
 

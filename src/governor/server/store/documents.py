@@ -66,6 +66,13 @@ def _newest(
     return {version.ref: version for version in found}
 
 
+def versions_in(connection: sa.Connection, revision: int) -> dict[str, int]:
+    """Return the versions of the documents that a revision created, by ``Kind/name``."""
+    columns = document_versions.c
+    statement = sa.select(columns.kind, columns.name, columns.version).where(columns.revision == revision)
+    return {f"{kind}/{name}": version for kind, name, version in connection.execute(statement)}
+
+
 def changed_since(connection: sa.Connection, revision: int) -> list[DocumentRef]:
     """Return the documents that have a version after a revision."""
     columns = document_versions.c

@@ -1,5 +1,6 @@
 """Statements on tokens and on the keys of runtimes and the server."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -7,6 +8,7 @@ import sqlalchemy as sa
 
 from governor.domain.roles import Role
 from governor.server.store.schema import revoked_keys, runtime_keys, server_keys, tokens
+from governor.server.store.sqlite import batches
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -70,9 +72,12 @@ def find_runtime_key(connection: sa.Connection, runtime: str) -> RuntimeKey | No
     return None if row is None else RuntimeKey(*row)
 
 
-def enrolled_runtimes(connection: sa.Connection) -> frozenset[str]:
-    """Return the names of all enrolled runtimes."""
-    return frozenset(connection.scalars(sa.select(runtime_keys.c.runtime)))
+def enrolled_runtimes(connection: sa.Connection, runtimes: Iterable[str]) -> frozenset[str]:
+    """Return which of some runtimes are enrolled."""
+    found: set[str] = set()
+    for names in batches(runtimes):
+        found.update(connection.scalars(sa.select(runtime_keys.c.runtime).where(runtime_keys.c.runtime.in_(names))))
+    return frozenset(found)
 
 
 def revoke_runtime_key(connection: sa.Connection, key: RuntimeKey, time: datetime) -> None:
@@ -86,13 +91,15 @@ def is_revoked(connection: sa.Connection, key_id: str) -> bool:
     return connection.scalar(sa.select(revoked_keys.c.key_id).where(revoked_keys.c.key_id == key_id)) is not None
 
 
-def revocations(connection: sa.Connection, runtime: str | None = None) -> dict[str, datetime]:
-    """Return the time of the last revoked key, of every runtime or of one."""
-    last = sa.func.max(revoked_keys.c.revoked).label("revoked")
-    statement = sa.select(revoked_keys.c.runtime, last).group_by(revoked_keys.c.runtime)
-    if runtime is not None:
-        statement = statement.where(revoked_keys.c.runtime == runtime)
-    return {row.runtime: row.revoked for row in connection.execute(statement)}
+def revocations(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, datetime]:
+    """Return the time of the last revoked key of each of some runtimes that had one revoked."""
+    found: dict[str, datetime] = {}
+    for names in batches(runtimes):
+        last = sa.func.max(revoked_keys.c.revoked).label("revoked")
+        statement = sa.select(revoked_keys.c.runtime, last).where(revoked_keys.c.runtime.in_(names))
+        rows = connection.execute(statement.group_by(revoked_keys.c.runtime))
+        found |= {row.runtime: row.revoked for row in rows}
+    return found
 
 
 def put_runtime_key(connection: sa.Connection, key: RuntimeKey) -> None:

@@ -1,16 +1,20 @@
-"""Statements on the states of runtimes: one row each, with the newest delivery and what its reports have shown."""
+"""Statements on the states of runtimes, one row each: the newest delivery, and what its reports have shown.
 
-from collections.abc import Collection, Iterable, Sequence
+The progress of a revision is counted from these rows.
+"""
+
+from collections.abc import Collection, Container, Iterable, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
+from governor.domain.conditions import Condition
 from governor.domain.documents import ApplyPolicy, ResourceRef
-from governor.domain.windows import Hold, Window
+from governor.domain.windows import Hold, Restraint, Window
 from governor.server.store.columns import SharedEncoder
-from governor.server.store.schema import runtime_states
+from governor.server.store.schema import deliveries, document_versions, runtime_keys, runtime_states
 from governor.server.store.sqlite import batches
 
 _MAX_ATTEMPTS: Final = 50
@@ -60,7 +64,31 @@ class RuntimeState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, attempts={**kept, digest: attempt})
 
 
+class ReportSummary(msgspec.Struct, frozen=True):
+    """What the reports on a runtime's deliveries have shown.
+
+    ``reported`` is the newest sequence with a report; attempt, number, condition (without evidence) and restraint are
+    of that report. ``acknowledged`` is the newest sequence whose newest report acknowledges it; revision, versions of
+    documents and the time of the first acknowledgement are of that delivery.
+    """
+
+    runtime: str
+    reported: int = 0
+    report_attempt: int = 0
+    report_n: int = 0
+    condition: Condition | None = None
+    restraint: Restraint | None = None
+    reason: str = ""
+    until: datetime | None = None
+    acknowledged: int = 0
+    acknowledged_revision: int = 0
+    acknowledged_profiles: dict[str, int] | None = None
+    acknowledged_version: int | None = None
+    acknowledged_time: datetime | None = None
+
+
 _COLUMNS: Final = tuple(runtime_states.c[name] for name in RuntimeState.__struct_fields__)
+_SUMMARY: Final = tuple(runtime_states.c[name] for name in ReportSummary.__struct_fields__)
 _SCAN: Final = 1000
 """For more runtimes than this the whole table is read."""
 _SHARED: Final = ("apply", "windows", "hold", "present", "attempts")
@@ -94,18 +122,116 @@ def find_state(connection: sa.Connection, runtime: str) -> RuntimeState | None:
     return find_states(connection, [runtime]).get(runtime)
 
 
-def put_states(connection: sa.Connection, states: Sequence[RuntimeState]) -> None:
-    """Store states in place of the previous ones."""
-    if not states:
-        return
-    for names in batches(each.runtime for each in states):
-        connection.execute(runtime_states.delete().where(runtime_states.c.runtime.in_(names)))
+def put_states(connection: sa.Connection, states: Sequence[RuntimeState], known: Container[str]) -> None:
+    """Store states; those of ``known`` runtimes replace the previous ones and keep the summary of the reports."""
     shared = SharedEncoder()
     rows = [msgspec.structs.asdict(each) for each in states]
     for row in rows:
-        for name in _SHARED:
-            row[name] = shared.encode(row[name])
-    connection.execute(runtime_states.insert(), rows)
+        row |= {name: shared.encode(row[name]) for name in _SHARED}
+    if new := [row | {"reported": 0} for row in rows if row["runtime"] not in known]:
+        connection.execute(runtime_states.insert(), new)
+    _update(connection, [row for row in rows if row["runtime"] in known])
+
+
+def put_summaries(connection: sa.Connection, summaries: Iterable[ReportSummary]) -> None:
+    """Store summaries of reports in place of the previous ones."""
+    _update(connection, [msgspec.structs.asdict(each) for each in summaries])
+
+
+def _update(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    names = [name for name in rows[0] if name != "runtime"]
+    statement = (
+        runtime_states.update()
+        .where(runtime_states.c.runtime == sa.bindparam("key"))
+        .values({name: sa.bindparam(f"new_{name}") for name in names})
+    )
+    values = [{"key": row["runtime"]} | {f"new_{name}": row[name] for name in names} for row in rows]
+    connection.execute(statement, values)
+
+
+def find_summaries(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, ReportSummary]:
+    """Return the summaries of the given runtimes that have a delivery."""
+    found: dict[str, ReportSummary] = {}
+    for names in batches(runtimes):
+        statement = sa.select(*_SUMMARY).where(runtime_states.c.runtime.in_(names))
+        found |= {row.runtime: ReportSummary(**row._mapping) for row in connection.execute(statement)}  # noqa: SLF001 - public in SQLAlchemy
+    return found
+
+
+class ProgressGroup(msgspec.Struct, frozen=True):
+    """Runtimes of a revision that are alike. ``acknowledged`` if a delivery since the revision is.
+
+    ``profiles`` are the versions in the newest acknowledged delivery, ``reason`` is that of the newest report, if it is
+    about the newest delivery, and ``verified`` is when the last of them was first acknowledged.
+    """
+
+    acknowledged: bool
+    profiles: dict[str, int] | None
+    reason: str
+    enrolled: bool
+    until: datetime | None
+    verified: datetime | None
+    count: int
+
+
+def count_progress(connection: sa.Connection, revision: int, without: Collection[str]) -> list[ProgressGroup]:
+    """Count the runtimes that a revision delivered to, except some, by what decides their progress."""
+    since, is_acknowledged = _since(revision)
+    state = runtime_states.c
+    reason = sa.case((state.reported == state.sequence, state.reason), else_="")
+    is_enrolled = runtime_keys.c.runtime.is_not(None)
+    keys = (is_acknowledged, state.acknowledged_profiles, reason, is_enrolled)
+    statement = (
+        sa.select(*keys, sa.func.min(state.until), sa.func.max(state.acknowledged_time), sa.func.count())
+        .select_from(since.outerjoin(runtime_keys, runtime_keys.c.runtime == state.runtime))
+        .group_by(*keys)
+    )
+    if without:
+        statement = statement.where(state.runtime.not_in(sorted(without)))
+    return [ProgressGroup(bool(is_done), *values) for is_done, *values in connection.execute(statement)]
+
+
+def first_of_progress(connection: sa.Connection, revision: int, limit: int, runtime: str | None = None) -> list[str]:
+    """Return the names of runtimes that a revision delivered to, those that are not done first."""
+    since, is_acknowledged = _since(revision)
+    statement = sa.select(runtime_states.c.runtime).select_from(since)
+    if runtime is not None:
+        statement = statement.where(runtime_states.c.runtime == runtime)
+    return list(connection.scalars(statement.order_by(is_acknowledged, runtime_states.c.runtime).limit(limit)))
+
+
+def _since(revision: int) -> tuple[sa.FromClause, sa.ColumnElement[bool]]:
+    """Return the states of the runtimes of a revision, and whether a delivery since then is acknowledged.
+
+    Such a delivery is not older than the first one of the revision, and contains its version of the Runtime document.
+    """
+    first = (
+        sa.select(deliveries.c.runtime, sa.func.min(deliveries.c.sequence).label("sequence"))
+        .where(deliveries.c.revision == revision)
+        .group_by(deliveries.c.runtime)
+        .subquery()
+    )
+    own, state = document_versions.c, runtime_states.c
+    is_own = sa.and_(own.kind == "Runtime", own.name == state.runtime, own.revision == revision)
+    joined = first.join(runtime_states, state.runtime == first.c.runtime).outerjoin(document_versions, is_own)
+    is_contained = sa.func.coalesce(state.acknowledged_version, 0) >= sa.func.coalesce(own.version, 0)
+    is_after = sa.and_(state.acknowledged > 0, state.acknowledged >= first.c.sequence)
+    return joined, sa.and_(is_after, sa.or_(is_contained, state.acknowledged_version.is_(None)))
+
+
+def underived(connection: sa.Connection) -> list[str]:
+    """Return the runtimes whose summary must be derived from their reports."""
+    statement = sa.select(runtime_states.c.runtime).where(runtime_states.c.reported.is_(None))
+    return list(connection.scalars(statement))
+
+
+def underive(connection: sa.Connection, runtimes: Iterable[str]) -> None:
+    """Let the summaries of some runtimes be derived from their reports when the server starts."""
+    for names in batches(runtimes):
+        is_named = runtime_states.c.runtime.in_(names)
+        connection.execute(runtime_states.update().where(is_named).values(reported=None))
 
 
 def _state(row: sa.Row[tuple[object, ...]]) -> RuntimeState:

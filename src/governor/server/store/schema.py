@@ -6,13 +6,14 @@ import sqlalchemy as sa
 
 from governor.domain.bundles import Delivery
 from governor.domain.changes import Change
+from governor.domain.conditions import Condition
 from governor.domain.documents import ApplyPolicy, ResourceRef
 from governor.domain.inventories import Inventory
 from governor.domain.reports import Report
-from governor.domain.windows import Hold, Window
+from governor.domain.windows import Hold, Restraint, Window
 from governor.server.store.columns import Json, SealedTree, Timestamp
 
-HEAD: Final = "0006"
+HEAD: Final = "0007"
 """The newest migration, which produces these tables."""
 
 METADATA: Final = sa.MetaData()
@@ -97,6 +98,10 @@ reports: Final = sa.Table(
     sa.Column("acknowledged", sa.Boolean, nullable=False),  # by the newest report
     sa.Column("verified", Timestamp),  # time of the first acknowledgement
     sa.Column("body", Json(Report), nullable=False),
+    sa.Column("attempt", sa.Integer),
+    sa.Column("session", sa.Integer),  # with n: the order of reports
+    sa.Column("n", sa.Integer),
+    sa.Column("fingerprint", sa.String),  # of the report without its session; null before migration 0007
     sa.ForeignKeyConstraint(["runtime", "sequence"], ["deliveries.runtime", "deliveries.sequence"]),
 )
 
@@ -118,6 +123,18 @@ runtime_states: Final = sa.Table(
     ),  # resources that may exist in the runtime
     sa.Column("attempts", Json(dict[str, int], shared=True), nullable=False),  # of digests retried or rejected
     sa.Column("verified", sa.Integer, nullable=False),  # newest sequence that was ever acknowledged, or 0
+    sa.Column("reported", sa.Integer),  # newest sequence with a report, or 0; null: to be derived
+    sa.Column("report_attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("report_n", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("condition", Json(Condition)),  # of the newest report, without evidence
+    sa.Column("restraint", Json(Restraint)),
+    sa.Column("reason", sa.String, nullable=False, server_default=""),  # of the condition
+    sa.Column("until", Timestamp),  # of the condition
+    sa.Column("acknowledged", sa.Integer, nullable=False, server_default="0"),  # newest sequence acknowledged now, or 0
+    sa.Column("acknowledged_revision", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("acknowledged_profiles", Json(dict[str, int], shared=True)),
+    sa.Column("acknowledged_version", sa.Integer),  # of the Runtime document
+    sa.Column("acknowledged_time", Timestamp),
 )
 
 inventories: Final = sa.Table(

@@ -6,8 +6,8 @@ loop. A watch that is busy, or whose agent needs something else, is woken and re
 
 from governor.domain.bundles import Delivery
 from governor.server.metrics import Metrics
-from governor.server.watch.exchange import DeliverySigner
-from governor.server.watch.hub import PROGRESS, Hub, Stream
+from governor.server.watch.hub import Hub, Stream
+from governor.server.watch.signer import DeliverySigner
 from governor.wire.deliveries import FORMATS
 
 
@@ -31,7 +31,7 @@ class Fanout:
                         stream.wake()
             if taken:
                 self._send([delivery for delivery, _ in taken], [stream for _, stream in taken])
-        self._hub.wake(PROGRESS)
+        self._hub.followers.changed(delivery.runtime for delivery in issued)
 
     def _send(self, deliveries: list[Delivery], streams: list[Stream]) -> None:
         events = self._signer.events(deliveries, FORMATS[-1])

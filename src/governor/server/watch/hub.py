@@ -19,11 +19,9 @@ from governor.domain.bundles import Delivery
 from governor.domain.reports import Check
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
+from governor.server.watch.followers import Followers, is_followed
 
 _SESSIONS_PER_START: Final = 2**32
-
-PROGRESS: Final = ""
-"""Topic of revision progress; every other topic is the name of a runtime."""
 
 
 class Presence(msgspec.Struct, frozen=True):
@@ -188,6 +186,7 @@ class Hub:
         self._since: dict[str, datetime] = {}
         self._blocked: set[str] = set()
         self._closed = False
+        self.followers = Followers(self.wake)
 
     @contextmanager
     def open(
@@ -265,7 +264,7 @@ class Hub:
         """Record why a watch of a runtime's agent was rejected; the next accepted one clears it."""
         self._refusals[runtime] = reason
         self._since[runtime] = self._clock.now()
-        self.wake(PROGRESS)
+        self.followers.changed([runtime])
 
     def note_check(self, runtime: str, check: Check) -> None:
         """Record that a runtime's agent has checked what it reported last; not stored, a restart forgets it.
@@ -305,7 +304,7 @@ class Hub:
 
     def open_watches(self) -> int:
         """Return the number of open watches."""
-        return sum(len(streams) for topic, streams in self._streams.items() if topic != PROGRESS)
+        return sum(len(streams) for topic, streams in self._streams.items() if not is_followed(topic))
 
     def _supersede(self, topic: str, credential: str, watcher: Watcher) -> None:
         """Close the streams that a watch replaces; raise if another agent is watching."""

@@ -1,94 +1,112 @@
-"""Runtime status and revision progress, derived from the store and from the open watches.
+"""Status of runtimes, derived from the store and from the open watches.
 
 The ``read_*`` functions collect the inputs in a transaction; the views are pure functions of them.
 """
 
-from collections.abc import Callable, Iterable
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
 
-from governor.domain.conditions import Condition, Progress, accepted, changeable, connected, summarise, verified
-from governor.domain.documents import DocumentRef, Runtime, read_document
+from governor.domain.conditions import (
+    Condition,
+    Progress,
+    accepted,
+    changeable,
+    connected,
+    summarise,
+    verified,
+    verified_by,
+)
+from governor.domain.documents import Runtime
 from governor.domain.reports import Check, Report
 from governor.domain.windows import active
-from governor.server.store.bundles import Draft, all_drafts, drafts_of
-from governor.server.store.deliveries import (
-    DeliveryHead,
-    StoredReport,
-    acknowledged_since,
-    first_heads,
-    newest_heads,
-    newest_reports,
-)
-from governor.server.store.documents import document_version, newest_versions
-from governor.server.store.identities import enrolled_runtimes, find_runtime_key, revocations
+from governor.server.changes.catalogue import Catalogue
+from governor.server.store.bundles import Draft, all_drafts
+from governor.server.store.deliveries import DeliveryHead, StoredReport, newest_heads, newest_reports
+from governor.server.store.identities import enrolled_runtimes, revocations
+from governor.server.store.runtime_states import ReportSummary, find_summaries
 from governor.server.watch.hub import Presence
-from governor.values.trees import Manifest
-from governor.wire.rest import RevisionProgress, RuntimeProgress, RuntimeView
+from governor.values.selectors import LabelSelector
+from governor.wire.rest import RuntimeView
 
 PresenceOf: TypeAlias = Callable[[str], Presence]
 
 
 class RuntimeRecord(msgspec.Struct, frozen=True):
-    """Stored state of one runtime: its document, newest delivery and newest report.
+    """Stored state of one runtime: its document, newest delivery and newest report, or only a summary of the reports.
 
     ``pending`` is what an accepted change delivers next, as a head without a sequence.
     """
 
-    tree: Manifest
+    runtime: Runtime
     enrolled: bool
     newest: DeliveryHead | None
-    report: StoredReport | None
+    report: StoredReport | None = None
+    summary: ReportSummary | None = None
     revoked: datetime | None = None
     pending: DeliveryHead | None = None
 
 
-class ProgressRecord(msgspec.Struct, frozen=True):
-    """Stored state of one runtime since one revision: its first and newest delivery, newest report and first
-    acknowledged delivery. ``pending`` if the first delivery is not issued yet."""
-
-    first: DeliveryHead
-    enrolled: bool
-    newest: DeliveryHead
-    report: StoredReport | None
-    acknowledged: tuple[DeliveryHead, StoredReport] | None
-    revoked: datetime | None = None
-    pending: DeliveryHead | None = None
-
-
-def read_runtimes(connection: sa.Connection) -> list[RuntimeRecord]:
-    """Return the records of all runtimes, ordered by name."""
-    newest, reports, enrolled = newest_heads(connection), newest_reports(connection), enrolled_runtimes(connection)
-    revoked, pending = revocations(connection), _pending(all_drafts(connection))
+def read_runtimes(connection: sa.Connection, runtimes: Sequence[Runtime], *, full: bool) -> list[RuntimeRecord]:
+    """Return the records of some runtimes, with their reports or only with the summaries."""
+    names = [each.metadata.name for each in runtimes]
+    newest, enrolled = newest_heads(connection, names), enrolled_runtimes(connection, names)
+    reports = newest_reports(connection, names) if full else {}
+    summaries = {} if full else find_summaries(connection, names)
+    revoked, pending = revocations(connection, names), pending_heads(all_drafts(connection))
     return [
         RuntimeRecord(
-            version.tree,
-            version.name in enrolled,
-            newest.get(version.name),
-            reports.get(version.name),
-            revoked.get(version.name),
-            pending.get(version.name),
+            runtime,
+            name in enrolled,
+            newest.get(name),
+            reports.get(name),
+            summaries.get(name),
+            revoked.get(name),
+            pending.get(name),
         )
-        for version in newest_versions(connection, "Runtime").values()
-        if version.tree is not None
+        for name, runtime in zip(names, runtimes, strict=True)
     ]
 
 
-def read_runtime(connection: sa.Connection, name: str) -> RuntimeRecord | None:
-    """Return the record of one runtime, or None if it does not exist."""
-    version = document_version(connection, DocumentRef("Runtime", name))
-    if version is None or version.tree is None:
-        return None
-    is_enrolled = find_runtime_key(connection, name) is not None
-    newest, reports = newest_heads(connection, name), newest_reports(connection, name)
-    revoked, pending = revocations(connection, name).get(name), _pending(all_drafts(connection)).get(name)
-    return RuntimeRecord(version.tree, is_enrolled, newest.get(name), reports.get(name), revoked, pending)
+class RuntimeQuery(NamedTuple):
+    """Which runtimes are listed: those whose name contains a text, whose labels match, and that are in a state."""
+
+    name: str = ""
+    selector: LabelSelector = LabelSelector()
+    state: str | None = None
+
+    def selects(self, runtime: Runtime) -> bool:
+        """Return whether a runtime is listed, regardless of its state."""
+        return self.name in runtime.metadata.name and self.selector.matches(runtime.metadata.labels)
 
 
-def _pending(drafts: Iterable[Draft]) -> dict[str, DeliveryHead]:
+def read_page(
+    connection: sa.Connection,
+    catalogue: Catalogue,
+    query: RuntimeQuery,
+    presence_of: PresenceOf,
+    now: datetime,
+    *,
+    after: str,
+    limit: int,
+    full: bool,
+) -> list[RuntimeView]:
+    """Return the views of the runtimes after a name, in the order of their names; one more than ``limit`` if any."""
+    names = catalogue.names
+    candidates = (catalogue.runtimes[name] for name in names[bisect_right(names, after) :])
+    selected, found = filter(query.selects, candidates), list[RuntimeView]()
+    while len(found) <= limit and (part := list(itertools.islice(selected, limit + 1))):
+        views = (runtime_view(each, presence_of, now) for each in read_runtimes(connection, part, full=full))
+        found += [each for each in views if query.state is None or query.state in each.summary.state.split(",")]
+    return found[: limit + 1]
+
+
+def pending_heads(drafts: Iterable[Draft]) -> dict[str, DeliveryHead]:
     """Return the newest delivery of each runtime that is accepted and not issued yet."""
     return {
         name: DeliveryHead(name, 0, 0, draft.revision, draft.digest, draft.time)
@@ -98,14 +116,11 @@ def _pending(drafts: Iterable[Draft]) -> dict[str, DeliveryHead]:
 
 
 def runtime_view(record: RuntimeRecord, presence_of: PresenceOf, now: datetime) -> RuntimeView:
-    """Return a runtime as the API shows it."""
-    runtime = read_document(record.tree)
-    assert isinstance(runtime, Runtime)  # noqa: S101 - selected by this kind
-    name, newest, report = runtime.metadata.name, record.newest, record.report.report if record.report else None
-    held = changeable(runtime.spec.hold, report, now)
-    conditions = (*_conditions(name, record, newest, record.report, presence_of), *([held] if held else ()))
+    """Return a runtime as the API shows it; without a report if the record has only a summary."""
+    runtime, newest, report = record.runtime, record.newest, record.report.report if record.report else None
+    conditions = runtime_conditions(record, presence_of(runtime.metadata.name), now)
     return RuntimeView(
-        name=name,
+        name=runtime.metadata.name,
         platform=runtime.spec.platform,
         labels=runtime.metadata.labels,
         sequence=newest.sequence if newest else 0,
@@ -120,80 +135,54 @@ def runtime_view(record: RuntimeRecord, presence_of: PresenceOf, now: datetime) 
     )
 
 
-def read_progress(connection: sa.Connection, revision: int) -> list[ProgressRecord]:
-    """Return the records of all existing runtimes that a revision delivered to."""
-    pending = _pending(drafts_of(connection, revision))
-    first = pending | {head.runtime: head for head in first_heads(connection, revision)}
-    if not first:
-        return []
-    existing = {ref.name for ref, version in newest_versions(connection, "Runtime").items() if version.tree is not None}
-    newest, reports = newest_heads(connection), newest_reports(connection)
-    enrolled, acknowledged = enrolled_runtimes(connection), acknowledged_since(connection, revision)
-    revoked = revocations(connection)
-    return [
-        ProgressRecord(
-            head,
-            name in enrolled,
-            head if name in pending else newest[name],
-            reports.get(name),
-            acknowledged.get(name),
-            revoked.get(name),
-            pending.get(name),
-        )
-        for name, head in first.items()
-        if name in existing
-    ]
+def runtime_conditions(record: RuntimeRecord, presence: Presence, now: datetime) -> tuple[Condition, ...]:
+    """Return the conditions of a runtime."""
+    report = record.report.report if record.report else None
+    restraint = report.restraint if report else record.summary.restraint if record.summary else None
+    held = changeable(record.runtime.spec.hold, restraint, now)
+    newest, pending = record.newest, record.pending
+    if pending is not None:
+        condition = accepted(pending.revision, pending.digest, pending.time)
+    elif record.summary is not None:
+        condition = _summarised(record.summary, newest, presence)
+    else:
+        condition = delivery_condition(newest, report, presence, is_newest=True)
+    connection = connection_condition(presence, enrolled=record.enrolled, revoked=record.revoked)
+    return (condition, connection, *([held] if held else ()))
 
 
-def revision_progress(
-    revision: int, records: list[ProgressRecord], presence_of: PresenceOf, now: datetime
-) -> RevisionProgress:
-    """Return how far a revision has been rolled out."""
-    runtimes = tuple(_runtime_progress(each, presence_of, now) for each in records)
-    return RevisionProgress(revision, all(each.done for each in runtimes), runtimes)
+def _summarised(summary: ReportSummary, newest: DeliveryHead | None, presence: Presence) -> Condition:
+    is_current = newest is not None and summary.reported == newest.sequence
+    check = Check(summary.reported, summary.report_attempt, 0, summary.report_n)
+    checked = presence.checked if _is_same(presence.check, check) else None
+    held_sequence = presence.held_sequence if presence.watching else None
+    return verified_by(_progress(newest), summary.condition if is_current else None, held_sequence, checked)
 
 
-def _runtime_progress(record: ProgressRecord, presence_of: PresenceOf, now: datetime) -> RuntimeProgress:
-    name = record.first.runtime
-    head, report = record.acknowledged or (record.newest, record.report)
-    until = report.verified if record.acknowledged and report and report.verified else now
-    began = head if head.revision == record.first.revision else record.first
-    return RuntimeProgress(
-        runtime=name,
-        sequence=head.sequence,
-        summary=summarise(_conditions(name, record, head, report, presence_of)),
-        done=record.acknowledged is not None,
-        # Not negative if the clock was set back meanwhile.
-        seconds=max(0.0, (until - began.time).total_seconds()),
+def delivery_condition(
+    head: DeliveryHead | None, report: Report | None, presence: Presence, *, is_newest: bool
+) -> Condition:
+    """Return the condition ``Verified`` of a delivery, from the report about it."""
+    held_sequence = presence.held_sequence if presence.watching and is_newest else None
+    checked = presence.checked if report and _is_same(presence.check, report.check) else None
+    return verified(_progress(head), report, held_sequence, checked)
+
+
+def connection_condition(presence: Presence, *, enrolled: bool, revoked: datetime | None) -> Condition:
+    """Return the condition ``Connected`` of a runtime."""
+    return connected(
+        enrolled=enrolled,
+        watching=presence.watching,
+        since=presence.since,
+        revoked=revoked,
+        refusal=presence.refusal,
     )
 
 
-def _conditions(
-    runtime: str,
-    record: RuntimeRecord | ProgressRecord,
-    head: DeliveryHead | None,
-    report: StoredReport | None,
-    presence_of: PresenceOf,
-) -> tuple[Condition, ...]:
-    presence = presence_of(runtime)
-    held_sequence = presence.held_sequence if presence.watching and head == record.newest else None
-    checked = presence.checked if report and _is_about(presence.check, report.report) else None
-    progress = Progress(head.sequence, head.digest, head.time) if head else None
-    condition = verified(progress, report.report if report else None, held_sequence, checked)
-    if record.pending is not None:
-        condition = accepted(record.pending.revision, record.pending.digest, record.pending.time)
-    return (
-        condition,
-        connected(
-            enrolled=record.enrolled,
-            watching=presence.watching,
-            since=presence.since,
-            revoked=record.revoked,
-            refusal=presence.refusal,
-        ),
-    )
+def _progress(head: DeliveryHead | None) -> Progress | None:
+    return Progress(head.sequence, head.digest, head.time) if head else None
 
 
-def _is_about(check: Check | None, report: Report) -> bool:
-    """Return whether a check is of this report, which may have been repeated in a later session."""
-    return check is not None and (check.sequence, check.attempt, check.n) == (report.sequence, report.attempt, report.n)
+def _is_same(check: Check | None, other: Check) -> bool:
+    """Return whether two checks are of the same report, which may have been repeated in a later session."""
+    return check is not None and (check.sequence, check.attempt, check.n) == (other.sequence, other.attempt, other.n)

@@ -8,33 +8,23 @@ import pytest
 from governor.cli.commands.follow import Follower
 from governor.cli.output.progress import Phase, RevisionStatus
 from governor.client import Client
-from governor.domain.conditions import Actor, Condition, Summary, connected
 from governor.errors import GovernorError, Kind
-from governor.wire.rest import RevisionProgress, RuntimeView
-from tests.unit.cli.revisions import revision, runtime
+from governor.wire.rest import RevisionProgress
+from tests.unit.cli.revisions import revision, runtime, without_agent
 
 LOST = GovernorError(Kind.UNAVAILABLE, "stream-ended", "the stream ended")
 
 
-def view(name: str, condition: Condition) -> RuntimeView:
-    summary = Summary("x", "x", "x", Actor.NOBODY)
-    return RuntimeView(name, "local", {}, 1, 1, 7, "sha256:x", summary, (condition,), None)
-
-
 class Server:
-    """Serves ``runtimes`` and ``progress``: each connection yields the next list of steps; an error closes it."""
+    """Serves ``progress``: each connection yields the next list of steps; an error closes it."""
 
-    def __init__(
-        self, *connections: list[RevisionProgress | GovernorError], runtimes: tuple[RuntimeView, ...] = ()
-    ) -> None:
+    def __init__(self, *connections: list[RevisionProgress | GovernorError]) -> None:
         self._connections: Iterator[list[RevisionProgress | GovernorError]] = iter(connections)
-        self._runtimes = runtimes
+        self.requested: list[str | None] = []
 
-    async def runtimes(self) -> tuple[RuntimeView, ...]:
-        return self._runtimes
-
-    async def progress(self, number: int) -> AsyncGenerator[RevisionProgress, None]:
+    async def progress(self, number: int, runtime: str | None) -> AsyncGenerator[RevisionProgress, None]:
         assert number == 7
+        self.requested.append(runtime)
         for step in next(self._connections):
             if isinstance(step, GovernorError):
                 raise step
@@ -73,28 +63,15 @@ async def test_waiting_continues_while_another_runtime_is_pending() -> None:
     assert len(await followed(Server([*steps]))) == 2
 
 
-async def test_following_one_runtime_does_not_wait_for_another() -> None:
-    steps = [
-        revision(runtime("r1", "Pending"), runtime("r2", "Failed")),
-        revision(runtime("r1", "V", done=True), runtime("r2", "Failed")),
-    ]
-    seen = await followed(Server([*steps, revision(runtime("r1", "Never"))]), only="r1")
-    assert [[each.runtime for each in status.progress.runtimes] for status in seen] == [["r1"], ["r1"]]
+async def test_following_one_runtime_requests_only_that_one() -> None:
+    server = Server([revision(runtime("r1", "Pending")), revision(runtime("r1", "V", done=True))])
+    assert len(await followed(server, only="r1")) == 2
+    assert server.requested == ["r1"]
 
 
 async def test_a_runtime_without_an_agent_is_not_waited_for() -> None:
-    unenrolled = view("r1", connected(enrolled=False, watching=False, since=None))
-    seen = await followed(Server([revision(runtime("r1", "Pending"))], runtimes=(unenrolled,)))
+    seen = await followed(Server([revision(without_agent("r1"))]))
     assert [each.runtime for each in seen[-1].in_phase(Phase.WITHOUT_AGENT)] == ["r1"]
-
-
-async def test_a_disconnected_runtime_is_waited_for() -> None:
-    disconnected = view("r1", connected(enrolled=True, watching=False, since=None))
-    steps = [
-        revision(runtime("r1", "Pending")),
-        revision(runtime("r1", "Verified", done=True)),
-    ]
-    assert len(await followed(Server([*steps], runtimes=(disconnected,)))) == 2
 
 
 async def test_a_lost_connection_is_reconnected() -> None:

@@ -9,25 +9,23 @@ from governor.cli.output.display import LineDisplay, open_display, progress_tabl
 from governor.cli.output.progress import CommandResult, Phase, RevisionStatus, follow_result, step_lines
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS
-from governor.wire.rest import RuntimeProgress
-from tests.unit.cli.revisions import revision, runtime
+from governor.wire.rest import ProgressCount, RuntimeProgress
+from tests.unit.cli.revisions import revision, runtime, without_agent
 
 
 @pytest.mark.parametrize(
-    ("runtimes", "without_agent", "expected"),
+    ("runtimes", "expected"),
     [
-        ((), (), CommandResult(SUCCESS, "revision 7 accepted; it changes no runtime")),
+        ((), CommandResult(SUCCESS, "revision 7 accepted; it changes no runtime")),
         (
             (
                 runtime("r1", "Verified", done=True, seconds=0.2),
                 runtime("r2", "Verified", done=True, seconds=0.314),
             ),
-            (),
             CommandResult(SUCCESS, "revision 7 verified on 2/2 runtimes in 0.31 s"),
         ),
         (
-            (runtime("r1", "Verified", done=True), runtime("r2", "Pending")),
-            ("r2",),
+            (runtime("r1", "Verified", done=True), without_agent("r2")),
             CommandResult(
                 SUCCESS,
                 "revision 7 verified on 1/2 runtimes in 0.50 s",
@@ -37,9 +35,28 @@ from tests.unit.cli.revisions import revision, runtime
     ],
 )
 def test_a_successful_wait_has_a_one_line_summary(
-    runtimes: tuple[RuntimeProgress, ...], without_agent: tuple[str, ...], expected: CommandResult
+    runtimes: tuple[RuntimeProgress, ...], expected: CommandResult
 ) -> None:
-    assert follow_result(7, RevisionStatus(revision(*runtimes), frozenset(without_agent)), 60) == expected
+    assert follow_result(7, RevisionStatus(revision(*runtimes)), 60) == expected
+
+
+def test_many_runtimes_are_counted_and_the_first_ones_listed() -> None:
+    counts = (ProgressCount("Pending", False, 500), ProgressCount("Verified", True, 9500))
+    given = msgspec.structs.replace(revision(runtime("r1", "Pending")), complete=False, counts=counts, seconds=1.25)
+    status = RevisionStatus(given)
+    complete, all_of_them = revision(runtime("r1", "Verified", done=True)), (ProgressCount("Verified", True, 10_000),)
+    done = RevisionStatus(msgspec.structs.replace(complete, counts=all_of_them, seconds=2.5))
+    assert step_lines(None, status) == ["10,000 runtimes: 500 Pending, 9,500 Verified"]
+    assert step_lines(status, status) == []
+    assert (status.count(Phase.PENDING), status.count(Phase.VERIFIED)) == (500, 9500)
+    assert follow_result(7, status, 60).summary == "revision 7 verified on 9500/10000 runtimes after 60 s"
+    assert follow_result(7, done, 60).summary == "revision 7 verified on 10000/10000 runtimes in 2.50 s"
+
+
+def test_counted_runtimes_without_an_agent_are_not_waited_for() -> None:
+    counts = (ProgressCount("Pending", False, 3, has_agent=False), ProgressCount("Verified", True, 200))
+    status = RevisionStatus(msgspec.structs.replace(revision(without_agent("r1")), counts=counts))
+    assert (status.count(Phase.PENDING), status.count(Phase.WITHOUT_AGENT)) == (0, 3)
 
 
 def test_a_failed_runtime_is_named_with_the_next_command() -> None:

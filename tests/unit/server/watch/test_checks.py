@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from governor.cli.output.description import runtime_text
-from governor.domain.documents import ResourceRef
+from governor.domain.documents import ResourceRef, Runtime, read_document
 from governor.domain.reports import Report, ResourceReport, State
 from governor.process.clock import VirtualClock
 from governor.server.store.deliveries import DeliveryHead, StoredReport
@@ -28,7 +28,9 @@ REPORT = Report("r1", 1, 1, "d1", 7, 4, START, "test", (PART,), ())
 def view(hub: Hub) -> RuntimeView:
     head = DeliveryHead("r1", 1, 1, 1, "d1", START)
     stored = StoredReport(START, acknowledged=True, verified=START, report=REPORT)
-    return runtime_view(RuntimeRecord(TREE, enrolled=True, newest=head, report=stored), hub.presence, START)
+    runtime = read_document(TREE)
+    assert isinstance(runtime, Runtime)
+    return runtime_view(RuntimeRecord(runtime, enrolled=True, newest=head, report=stored), hub.presence, START)
 
 
 async def test_a_check_of_the_stored_report_is_shown_with_the_servers_time() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
-from governor.server.watch.hub import PROGRESS, Hub, Stream, Watcher
+from governor.server.watch.hub import Hub, Stream, Watcher
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def test_blocking_a_credential_closes_its_streams_and_rejects_new_ones(hub
 
 
 async def test_closing_the_hub_closes_all_streams_and_rejects_new_ones(hub: Hub) -> None:
-    with hub.open("r1", "a") as stream, hub.open(PROGRESS, "b") as progress:
+    with hub.open("r1", "a") as stream, hub.open("revision/1", "b") as progress:
         hub.close()
         assert stream.closed
         assert progress.closed
@@ -122,7 +122,7 @@ async def test_what_an_agent_process_confirmed_stays_confirmed_on_its_next_watch
 
 
 async def test_a_refusal_is_remembered_until_a_watch_is_accepted(hub: Hub) -> None:
-    with hub.open(PROGRESS, "b") as progress:
+    with hub.followers.follow("revision/1", {"r1"}), hub.open("revision/1", "b") as progress:
         hub.note_refusal("r1", "upgrade the agent")
         assert await is_woken(progress)
     assert (hub.presence("r1").refusal, hub.presence("r2").refusal) == ("upgrade the agent", "")

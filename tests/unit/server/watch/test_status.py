@@ -1,16 +1,20 @@
 """Runtime status and revision progress as pure functions of the stored records."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
-from governor.domain.documents import ResourceRef
+from governor.domain.documents import ResourceRef, Runtime, read_document
 from governor.domain.reports import Report, ResourceReport, State, acknowledged
 from governor.domain.windows import Hold, Window, hold_restraint
 from governor.server.store.deliveries import DeliveryHead, StoredReport
+from governor.server.store.runtime_states import ReportSummary
 from governor.server.watch.hub import Presence
-from governor.server.watch.status import ProgressRecord, RuntimeRecord, revision_progress, runtime_view
+from governor.server.watch.reporting import with_report
+from governor.server.watch.status import RuntimeRecord, runtime_view
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TREE = {
@@ -21,6 +25,15 @@ TREE = {
 }
 
 NIGHT = {"start": "22:00", "durationMinutes": 240}
+
+
+def document(tree: dict[str, Any]) -> Runtime:
+    read = read_document(tree)
+    assert isinstance(read, Runtime)
+    return read
+
+
+PLAIN = document(TREE)
 
 
 def at(seconds: float) -> datetime:
@@ -46,35 +59,40 @@ def watching(_: str) -> Presence:
 
 
 def test_a_runtime_without_deliveries_has_nothing_to_verify() -> None:
-    view = runtime_view(RuntimeRecord(TREE, enrolled=False, newest=None, report=None), not_watching, START)
+    view = runtime_view(RuntimeRecord(PLAIN, enrolled=False, newest=None, report=None), not_watching, START)
     assert (view.sequence, view.labels, view.summary.state) == (0, {"region": "eu"}, "NothingToVerify,NotEnrolled")
 
 
 def test_a_report_about_an_older_delivery_leaves_the_newest_pending() -> None:
-    record = RuntimeRecord(TREE, enrolled=True, newest=head(2), report=stored(1, State.VERIFIED, at(1), at(1)))
+    record = RuntimeRecord(
+        document(TREE), enrolled=True, newest=head(2), report=stored(1, State.VERIFIED, at(1), at(1))
+    )
     view = runtime_view(record, watching, START)
     assert (view.sequence, view.digest, view.summary.state) == (2, "d2", "Pending")
 
 
 def test_a_verified_runtime_without_a_watch_is_shown_as_not_watching() -> None:
-    record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
+    record = RuntimeRecord(PLAIN, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
     assert runtime_view(record, watching, START).summary.state == "Verified"
     assert runtime_view(record, not_watching, START).summary.state == "Verified,NotWatching"
 
 
 @pytest.mark.parametrize("held_sequence", [0, 2])
 def test_what_a_watching_agent_does_not_hold_is_not_verified(held_sequence: int) -> None:
-    record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
+    record = RuntimeRecord(PLAIN, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
     view = runtime_view(record, lambda _: Presence(watching=True, since=START, held_sequence=held_sequence), START)
     assert view.summary.state == "Pending"
 
 
 HOLD = Hold(at(60), "inventory")
 HELD_TREE = {**TREE, "spec": {"platform": "local", "hold": msgspec.to_builtins(HOLD), "windows": [NIGHT]}}
+HELD = document(HELD_TREE)
 
 
 def test_a_held_runtime_is_shown_as_such_until_the_hold_expires() -> None:
-    record = RuntimeRecord(HELD_TREE, enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1)))
+    record = RuntimeRecord(
+        document(HELD_TREE), enrolled=True, newest=head(), report=stored(1, State.VERIFIED, at(1), at(1))
+    )
     held, expired = runtime_view(record, watching, at(59)), runtime_view(record, watching, at(60))
     assert (held.summary.state, held.summary.until, held.hold) == ("Verified,Held", at(60), HOLD)
     assert held.summary.message == "held until 2026-01-01 00:01:00Z: inventory"
@@ -82,18 +100,16 @@ def test_a_held_runtime_is_shown_as_such_until_the_hold_expires() -> None:
     assert held.windows == expired.windows == (Window("22:00", 240),)
 
 
-def test_what_waits_for_a_hold_is_neither_verified_nor_done() -> None:
+def test_what_waits_for_a_hold_is_not_verified() -> None:
     waiting = restrained(stored(1, State.RECEIVED, at(1)), HOLD)
-    view = runtime_view(RuntimeRecord(HELD_TREE, enrolled=True, newest=head(), report=waiting), watching, at(2))
+    view = runtime_view(RuntimeRecord(HELD, enrolled=True, newest=head(), report=waiting), watching, at(2))
     assert (view.summary.state, view.summary.actor, view.summary.until) == ("Held", "nobody", at(60))
-    progress = revision_progress(1, [ProgressRecord(head(), True, head(), waiting, None)], watching, now=at(4))
-    assert (progress.complete, progress.runtimes[0].summary.state) == (False, "Held")
 
 
 def test_a_hold_that_only_the_agent_knows_is_shown_too() -> None:
     """Set by an annotation in its cluster."""
     report = restrained(stored(1, State.VERIFIED, at(1), at(1)), HOLD, waits=False)
-    record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=report)
+    record = RuntimeRecord(PLAIN, enrolled=True, newest=head(), report=report)
     assert [runtime_view(record, watching, at(seconds)).summary.state for seconds in (59, 60)] == [
         "Verified,Held",
         "Verified",
@@ -108,50 +124,31 @@ def restrained(given: StoredReport, hold: Hold, *, waits: bool = True) -> Stored
 
 
 def test_an_agent_whose_watch_was_rejected_is_outdated() -> None:
-    record = RuntimeRecord(TREE, enrolled=True, newest=head(), report=None)
+    record = RuntimeRecord(PLAIN, enrolled=True, newest=head(), report=None)
     view = runtime_view(record, lambda _: Presence(watching=False, since=START, refusal="upgrade the agent"), START)
     condition = next(each for each in view.conditions if each.type == "Connected")
     assert (condition.reason, condition.message, condition.since) == ("AgentOutdated", "upgrade the agent", START)
     assert (view.summary.reason, view.summary.actor) == ("AgentOutdated", "operator")
 
 
-def test_progress_is_measured_from_acceptance_to_the_verifying_report() -> None:
-    verified = stored(1, State.VERIFIED, at(9), verified=at(2.5))
-    record = ProgressRecord(head(), True, head(), verified, (head(), verified))
-    progress = revision_progress(1, [record], watching, now=at(100))
-    assert progress.complete
-    assert progress.runtimes[0].seconds == 2.5
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("presence", [not_watching, watching, lambda _: Presence(watching=True, since=START)])
+def test_a_summary_shows_the_same_as_the_report_without_its_evidence(
+    state: State, presence: Callable[[str], Presence]
+) -> None:
+    report = restrained(stored(1, state, at(1), at(1)), HOLD)
+    whole = RuntimeRecord(HELD, enrolled=True, newest=head(), report=report)
+    summary = with_report(ReportSummary("r1"), report.report)
+    brief = RuntimeRecord(HELD, enrolled=True, newest=head(), summary=summary)
+    shown, expected = (runtime_view(each, presence, at(2)) for each in (brief, whole))
+    assert shown == msgspec.structs.replace(
+        expected,
+        report=None,
+        conditions=tuple(msgspec.structs.replace(each, evidence=()) for each in expected.conditions),
+    )
 
 
-def test_progress_of_a_retried_delivery_is_measured_from_the_retry() -> None:
-    retried = msgspec.structs.replace(head(2, at(60)), attempt=2, revision=1)
-    waiting = ProgressRecord(head(), True, retried, stored(1, State.FAILED, at(5)), None)
-    verified = stored(2, State.VERIFIED, at(63), verified=at(63))
-    done = ProgressRecord(head(), True, retried, verified, (retried, verified))
-    progress = revision_progress(1, [waiting, done], watching, now=at(61))
-    assert [each.seconds for each in progress.runtimes] == [1, 3]
-
-
-def test_progress_of_an_older_revision_is_measured_from_its_acceptance() -> None:
-    newer = head(2, at(60))
-    progress = revision_progress(1, [ProgressRecord(head(), True, newer, None, None)], watching, now=at(61))
-    assert progress.runtimes[0].seconds == 61
-
-
-def test_progress_is_not_done_until_the_report_is_verified() -> None:
-    for state in (State.RECEIVED, State.PREFLIGHTED, State.APPLIED, State.FAILED, State.UNPROVEN):
-        record = ProgressRecord(head(), True, head(), stored(1, state, at(1)), None)
-        progress = revision_progress(1, [record], watching, now=at(4))
-        assert not progress.complete
-        assert (progress.runtimes[0].done, progress.runtimes[0].seconds) == (False, 4)
-
-
-def test_a_newer_verified_delivery_completes_an_older_revision() -> None:
-    newer = stored(3, State.VERIFIED, at(5), verified=at(5))
-    record = ProgressRecord(head(1), True, head(3), newer, (head(3), newer))
-    progress = revision_progress(1, [record], watching, now=at(9))
-    assert (progress.complete, progress.runtimes[0].sequence) == (True, 3)
-
-
-def test_a_revision_without_deliveries_is_complete() -> None:
-    assert revision_progress(1, [], watching, now=START).complete
+def test_a_summary_of_an_older_delivery_leaves_the_newest_pending() -> None:
+    summary = with_report(ReportSummary("r1"), stored(1, State.VERIFIED, at(1)).report)
+    record = RuntimeRecord(PLAIN, enrolled=True, newest=head(2), summary=summary)
+    assert runtime_view(record, not_watching, START).summary.state == "Pending"

@@ -9,7 +9,7 @@ from governor.domain.documents import ApplyPolicy
 from governor.domain.windows import Window
 from governor.errors import GovernorError
 from governor.server.store.sealer import KEY_BYTES, Sealer
-from governor.server.watch.exchange import DeliverySigner
+from governor.server.watch.signer import DeliverySigner
 from governor.wire.deliveries import FORMATS, open_delivery
 
 
