@@ -3,6 +3,7 @@
 A delivery is stored before it is acted on.
 """
 
+import random
 import socket
 from collections.abc import Callable
 from contextlib import aclosing
@@ -59,6 +60,8 @@ class Inbox:
         self.unstored: tuple[Delivery, GovernorError] | None = None
         """A newer delivery that could not be stored, with the error; the watch requests it again."""
         self._conflict = ""
+        self._spread_s = 0.0
+        self._rng = random.Random()  # noqa: S311 - jitter, not security
 
     def watch_opened(self, session: WatchSession) -> None:
         """Record the session of an accepted watch and clear the identity conflict."""
@@ -68,6 +71,15 @@ class Inbox:
             self.unstored = None
             self._on_delivery()
         self._on_session(session)
+
+    def spread_changed(self, spread_s: float) -> None:
+        """Record the time over which the server wants reconnects of its agents to be spread."""
+        self._spread_s = spread_s
+
+    def next_spread_s(self) -> float:
+        """Return a random part of that time, by which the next reconnect is delayed; once for each watch."""
+        spread_s, self._spread_s = self._spread_s, 0.0
+        return self._rng.uniform(0, spread_s)
 
     def watch_failed(self, error: GovernorError) -> None:
         """Record the conflict if another agent uses this identity, or if it is for another platform."""
@@ -128,6 +140,7 @@ async def watch(
                 epoch=watcher.epoch(),
                 platform=watcher.platform,
                 on_open=inbox.watch_opened,
+                on_spread=inbox.spread_changed,
             )
             async with aclosing(stream) as deliveries:
                 async for signed in deliveries:
@@ -137,7 +150,7 @@ async def watch(
                 retries.reset()
             inbox.watch_failed(error)
             _log.warning("watch closed", error=str(error), failures=retries.failures + 1)
-        await clock.sleep(retries.next_delay_s())
+        await clock.sleep(retries.next_delay_s() + inbox.next_spread_s())
 
 
 async def _accept(inbox: Inbox, signed: SignedDelivery, membership: Membership, retries: Retries) -> None:

@@ -180,11 +180,13 @@ class Client:
         epoch: int = 0,
         platform: Platform = Platform.LOCAL,
         on_open: Callable[[WatchSession], None] = lambda _: None,
+        on_spread: Callable[[float], None] = lambda _: None,
     ) -> AsyncGenerator[SignedDelivery, None]:
         """Yield the deliveries of a runtime that replace ``held`` on one connection, until it fails.
 
         While another ``boot`` watches, the server rejects it as ``runtime-in-use`` and names the other ``host``. If
         that has a lower ``epoch``, it is an earlier process of the same agent, whose watch the server closes instead.
+        ``on_spread`` receives the time over which the server wants reconnects of its agents to be spread.
         """
         path = f"/runtimes/{_segment(runtime)}/watch"
         headers = {**_FORMATS, PLATFORM: platform.value, EPOCH: str(epoch)}
@@ -194,7 +196,8 @@ class Client:
         def opened(response: Mapping[str, str]) -> None:
             on_open(_watch_session(path, response))
 
-        async with aclosing(self._events(path, headers, {"boot": boot, "host": host}, opened)) as events:
+        query = {"boot": boot, "host": host}
+        async with aclosing(self._events(path, headers, query, opened, on_spread)) as events:
             async for event in events:
                 if event.event == DELIVERY:
                     yield self._transport.read(f"GET {path}", event.data, SignedDelivery)
@@ -239,11 +242,14 @@ class Client:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         on_open: Callable[[Mapping[str, str]], None] = lambda _: None,
+        on_spread: Callable[[float], None] = lambda _: None,
     ) -> AsyncGenerator[Event, None]:
         parser = Parser()
         async with aclosing(self._transport.stream(path, headers or {}, query, on_open)) as chunks:
             async for chunk in chunks:
-                for event in parser.feed(chunk):
+                found = parser.feed(chunk)
+                on_spread(parser.spread_s)
+                for event in found:
                     yield event
         message = f"{self._transport.server} closed the stream of GET {path}; reconnect"
         raise GovernorError(Kind.UNAVAILABLE, "stream-ended", message)

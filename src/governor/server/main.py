@@ -30,6 +30,7 @@ from governor.server.changes.redelivery import Redelivery
 from governor.server.data_directory import DATABASE, ensure_admin, locked, write_url
 from governor.server.identity.certificates import Certificate, open_certificate
 from governor.server.identity.keys import ServerKeys, open_keys
+from governor.server.identity.known_credentials import KnownCredentials
 from governor.server.identity.principals import Identity
 from governor.server.metrics import Metrics
 from governor.server.services import DEFAULT_TIMING, Services, Site, Timing
@@ -37,6 +38,7 @@ from governor.server.settings import Settings
 from governor.server.sources.poc_file import PocFile
 from governor.server.store import schema_version
 from governor.server.store.bundles import Contents
+from governor.server.store.identities import all_runtime_keys
 from governor.server.store.incarnation import count_start
 from governor.server.store.sqlite import Store
 from governor.server.uvicorn_server import UvicornServer
@@ -118,6 +120,8 @@ async def open_services(
         catalogues, contents = Catalogues(), Contents()
         signer = DeliverySigner(keys.sealer, keys.delivery_key)
         catalogues.committed = await store.read(catalogues.at)
+        known = KnownCredentials()
+        known.put_keys(await store.read(all_runtime_keys))
         await store.write(lambda connection: derive_summaries(connection, contents))
         issuer = Issuer(store, contents, clock, metrics, ReconcileMetrics(registry), Fanout(hub, signer, metrics).send)
         yield Services(
@@ -139,7 +143,7 @@ async def open_services(
             ),
             issuer=issuer,
             redelivery=Redelivery(store, hub, clock, metrics, catalogues=catalogues, contents=contents),
-            identity=Identity(store, hub, clock),
+            identity=Identity(store, hub, clock, known),
             signer=signer,
             progress=ProgressReader(store, hub, catalogues, clock),
             reports=Reports(store, contents, hub, clock, metrics),

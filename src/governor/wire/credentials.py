@@ -7,7 +7,7 @@ import base64
 import binascii
 import hashlib
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import jwt
 import msgspec
@@ -99,8 +99,19 @@ def claimed_runtime(token: Secret) -> str:
     return runtime
 
 
-def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) -> None:
-    """Raise unless a key signed this token for a runtime and the token is valid now."""
+class Validity(NamedTuple):
+    """The first and the last time at which a credential is valid, in seconds since 1970."""
+
+    from_s: float
+    until_s: float
+
+    def covers(self, now_s: float) -> bool:
+        """Return whether the credential is valid at a time."""
+        return self.from_s <= now_s <= self.until_s
+
+
+def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) -> Validity:
+    """Return when a token is valid; raise unless a key signed it for a runtime and it is valid now."""
     try:
         payload = jwt.decode(
             token.reveal(),
@@ -118,8 +129,10 @@ def verify(token: Secret, runtime: str, key: Ed25519PublicKey, now: datetime) ->
     if claims.sub != runtime or claims.exp - claims.iat > LIFETIME_S:
         raise _rejection("the token is for another runtime, or its lifetime is too long")
     valid_from = claims.iat if claims.nbf is None else max(claims.iat, claims.nbf)
-    if not valid_from - _LEEWAY_S <= now.timestamp() <= claims.exp + _LEEWAY_S:
+    validity = Validity(valid_from - _LEEWAY_S, claims.exp + _LEEWAY_S)
+    if not validity.covers(now.timestamp()):
         raise _rejection("the token is expired or not valid yet; compare the clocks of agent and server")
+    return validity
 
 
 def _rejection(message: str) -> GovernorError:

@@ -15,6 +15,8 @@ DELIVERY: Final = "delivery"
 NOTICE: Final = "notice"
 PROGRESS: Final = "progress"
 KEEPALIVE: Final = b": keep-alive\n\n"
+CONNECTED: Final = b": connected\n\n"
+MAX_SPREAD_S: Final = 60.0
 MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
 # A carriage return at the end may be half of a line break; the next chunk decides.
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r(?!\Z)")
@@ -37,8 +39,16 @@ def encode(event: Event) -> bytes:
     return ("\n".join(lines) + "\n\n").encode()
 
 
+def with_spread(comment: bytes, spread_s: float) -> bytes:
+    """Return a comment after which a client spreads its next reconnect over this time; 0 changes nothing."""
+    return b"retry: %d\n%s" % (spread_s * 1000, comment) if spread_s else comment
+
+
 class Parser:
-    """An incremental parser. As the standard defines, ``id`` persists until another event sets it."""
+    """An incremental parser. As the standard defines, ``id`` persists until another event sets it.
+
+    ``spread_s`` is the time over which the server wants reconnects to be spread, from the field ``retry``.
+    """
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -47,6 +57,7 @@ class Parser:
         self._id = ""
         self._data: list[str] = []
         self._event_bytes = 0
+        self.spread_s = 0.0
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that this chunk completes."""
@@ -75,6 +86,8 @@ class Parser:
             self._id = value
         elif field == "data":
             self._data.append(value)
+        elif field == "retry" and value.isascii() and value.isdecimal():
+            self.spread_s = min(int(value) / 1000, MAX_SPREAD_S)
         return None
 
     def _dispatch(self) -> Event | None:

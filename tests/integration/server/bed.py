@@ -126,7 +126,9 @@ class ServerBed:
         await self.services.store.write(put)
         return key
 
-    async def watch_raw(self, name: str, key: Ed25519PrivateKey) -> asyncio.StreamWriter:
+    async def watch_raw(
+        self, name: str, key: Ed25519PrivateKey, held: DeliveryPosition | None = None
+    ) -> asyncio.StreamWriter:
         """Open a watch on a connection from which nothing is read, with a small buffer of the kernel."""
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
@@ -136,7 +138,8 @@ class ServerBed:
         token = credentials.mint(name, key, datetime.now(UTC)).reveal()
         writer.write(
             f"GET {PREFIX}/runtimes/{name}/watch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
-            f"{DELIVERY_FORMATS}: 1, 2, 3\r\n{REPORT_FORMATS}: 1, 2\r\n\r\n".encode()
+            f"{DELIVERY_FORMATS}: 1, 2, 3\r\n{REPORT_FORMATS}: 1, 2\r\n"
+            f"Last-Event-ID: {held or DeliveryPosition()}\r\n\r\n".encode()
         )
         return writer
 

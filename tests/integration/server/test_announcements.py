@@ -15,7 +15,7 @@ from governor.domain.reports import State
 from governor.domain.roles import Role
 from governor.server.api.endpoints import Call
 from governor.server.api.runtimes import report, revoke
-from governor.server.identity.principals import Principal
+from governor.server.identity.known_credentials import Principal
 from governor.server.watch.followers import topic_of
 from governor.server.watch.hub import Stream
 from governor.wire import credentials

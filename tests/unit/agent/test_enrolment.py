@@ -1,6 +1,7 @@
 """The agent's identity, and which deliveries it accepts."""
 
 import hashlib
+import itertools
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from governor.agent.enrolment import check_token, load_or_create_key, verify_delivery, verify_stored
+from governor.agent.enrolment import check_token, credential, load_or_create_key, verify_delivery, verify_stored
 from governor.agent.inbox import Inbox
 from governor.agent.state.agent_state import AgentState
 from governor.agent.state.file_blobs import FileBlobs
@@ -178,3 +179,23 @@ def test_an_agent_that_the_server_does_not_accept_is_not_ready_until_its_next_wa
     assert box.identity_conflict() == "the reason"
     box.watch_opened(WatchSession(1, 2))
     assert box.identity_conflict() == ""
+
+
+def test_a_token_is_used_again_for_half_of_its_lifetime_also_if_the_clock_is_set_back() -> None:
+    clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    token = credential(membership(), Ed25519PrivateKey.generate(), clock)
+    seen = [token()]
+    for seconds in (149, 1, 10, -20):
+        clock.jump(seconds)
+        seen.append(token())
+    assert [one == other for one, other in itertools.pairwise(seen)] == [True, False, True, False]
+
+
+def test_a_reconnect_is_delayed_by_a_part_of_the_spread_that_the_server_wants_once(tmp_path: Path) -> None:
+    box = inbox(tmp_path, [])
+    delays = []
+    for _ in range(100):
+        box.spread_changed(5.0)
+        delays.append(box.next_spread_s())
+    assert 0 <= min(delays) < 2 < 3 < max(delays) <= 5
+    assert box.next_spread_s() == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
 from governor.wire import events
-from governor.wire.events import KEEPALIVE, Event, Parser, encode
+from governor.wire.events import KEEPALIVE, Event, Parser, encode, with_spread
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1, max_size=6)
 data = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\r\n: "), max_size=12)
@@ -98,3 +98,19 @@ def test_an_event_beyond_the_limit_is_rejected(line: bytes, monkeypatch: pytest.
     with pytest.raises(GovernorError) as caught:
         [parser.feed(bytes([byte])) for byte in line]
     assert (caught.value.kind, caught.value.code) == (Kind.EXHAUSTED, "event-too-large")
+
+
+@pytest.mark.parametrize(
+    ("text", "spread_s"),
+    [
+        (with_spread(KEEPALIVE, 2.5), 2.5),
+        (with_spread(KEEPALIVE, 0), 0.0),
+        (b"retry: 4000\nretry: x\n\n", 4.0),
+        (b"retry: 99999999999\n\n", 60.0),
+        (with_spread(KEEPALIVE, 2.5) + b"retry: 0\n\n", 0.0),
+    ],
+)
+def test_the_last_requested_spread_of_reconnects_counts_and_is_bounded(text: bytes, spread_s: float) -> None:
+    parser = Parser()
+    assert parser.feed(text) == []
+    assert parser.spread_s == spread_s

@@ -17,7 +17,7 @@ from governor.process.tls import is_loopback
 from governor.server.api import streams
 from governor.server.api.bodies import read_body
 from governor.server.api.endpoints import Access, Call, Endpoint, Events, Response, check_access, not_found
-from governor.server.identity.principals import Principal
+from governor.server.identity.known_credentials import Principal
 from governor.server.services import Services
 from governor.values.secret import Secret
 from governor.wire.problems import problem

@@ -9,7 +9,7 @@ import msgspec
 
 from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind, invalid
-from governor.server.identity.principals import Principal
+from governor.server.identity.known_credentials import Principal
 from governor.server.services import Services
 from governor.server.watch.hub import Feed, Watcher
 from governor.wire.rest import PREFIX

@@ -19,7 +19,7 @@ from governor.server.changes.compiler import read_layer
 from governor.server.changes.redelivery import REISSUED
 from governor.server.identity.principals import check_platform
 from governor.server.services import Services
-from governor.server.store.deliveries import find_delivery, newest_restraints, was_issued
+from governor.server.store.deliveries import Offer, find_delivery, find_offer
 from governor.server.store.documents import versions_of
 from governor.server.watch.hub import Watcher
 from governor.server.watch.reporting import FOREIGN_REPORT
@@ -135,31 +135,31 @@ async def watch(call: Call) -> Events:
     delivery_format = negotiate(call.headers, DELIVERY_FORMATS, deliveries.FORMATS)
     report_format = negotiate(call.headers, REPORT_FORMATS, reports.FORMATS)
     platform = call.headers.get(PLATFORM, Platform.LOCAL)
-    is_known = await call.services.store.read(
-        lambda connection: _is_known_to_watch(connection, runtime, platform, held)
-    )
-    await _require_format(call.services, runtime, delivery_format)
-    boot = _watcher_text(call, "boot")
+    _require_platform(call.services, runtime, platform)
+    announcements = call.services.hub.announcements
+    offer = await call.services.store.read(lambda connection: find_offer(connection, runtime, held))
+    _require_format(call.services, runtime, offer, delivery_format)
+    is_known, boot = offer.is_known, _watcher_text(call, "boot")
     # What this store did not issue does not count as held, whatever its sequence is. A sequence alone does not show
     # which delivery it is: a replaced database may have issued the same one.
     is_shown = is_known and (bool(held.id) or call.services.hub.is_confirmed(runtime, boot, held.sequence))
     epoch = parse_integer(call.headers.get(EPOCH, "0"), f"header {EPOCH}")
     watcher = Watcher(boot, _watcher_text(call, "host"), held.sequence if is_shown else 0, epoch)
-    feed = _DeliveryFeed(call.services, runtime, platform, held, delivery_format, is_known=is_known)
+    feed = _DeliveryFeed(call.services, runtime, platform, held, delivery_format, offer, announcements)
     headers = ((REPORT_FORMAT, str(report_format)),)
     return Events(runtime, feed.produce, watcher=watcher, headers=headers, feed=feed)
 
 
-def _is_known_to_watch(connection: sa.Connection, runtime: str, platform: str, held: DeliveryPosition) -> bool:
-    """Return whether this store issued what the agent holds; raise if the agent is of another platform."""
-    check_platform(connection, runtime, platform)
-    return was_issued(connection, runtime, held)
+def _require_platform(services: Services, runtime: str, platform: str) -> None:
+    """Raise if the agent is of another platform than its runtime."""
+    document = services.catalogues.committed.runtimes.get(runtime)
+    if document is not None:
+        check_platform(document, platform)
 
 
-async def _require_format(services: Services, runtime: str, newest_format: int) -> None:
+def _require_format(services: Services, runtime: str, offer: Offer, newest_format: int) -> None:
     """Raise, and show it with the runtime, if its agent could not obey the newest delivery."""
-    windows, hold = await services.store.read(lambda connection: newest_restraints(connection, runtime))
-    if newest_format < required_format(windows, active(hold, services.clock.now())):
+    if newest_format < required_format(offer.windows, active(offer.hold, services.clock.now())):
         error = unsupported(runtime, newest_format)
         services.hub.note_refusal(runtime, error.message)
         raise error
@@ -183,17 +183,22 @@ class _DeliveryFeed:
         platform: str,
         held: DeliveryPosition,
         delivery_format: int,
-        *,
-        is_known: bool,
+        offer: Offer,
+        announcements: int,
     ) -> None:
         self._services = services
         self._runtime = runtime
         self._platform = platform
         self._held = held
         self._format = delivery_format
-        self._is_known = is_known
+        self._is_known = offer.is_known
+        # Without an announcement since the offer was read, an agent that has the newest delivery needs no second read.
+        self._is_current_at = announcements if offer.is_known and offer.is_held and delivery_format > 1 else None
 
     async def produce(self) -> Produced:
+        is_current, self._is_current_at = self._is_current_at == self._services.hub.announcements, None
+        if is_current:
+            return Produced()
         if not self._is_known:
             # Only here, because by now the agent is accepted as the only one of its runtime.
             await self._services.redelivery.supersede_unknown(self._runtime, self._held)
@@ -227,7 +232,7 @@ class _DeliveryFeed:
 
     def _newest(self, connection: sa.Connection) -> Delivery | None:
         # The platform may have been changed while the watch is open.
-        check_platform(connection, self._runtime, self._platform)
+        _require_platform(self._services, self._runtime, self._platform)
         return find_delivery(connection, self._services.contents, self._runtime)
 
     def _is_empty_or_sent(self) -> bool:

@@ -13,6 +13,7 @@ from governor.process.telemetry import logging
 from governor.server.api.endpoints import EVENTS, Events, Produced
 from governor.server.services import Services
 from governor.server.watch.hub import Outlet, Stream
+from governor.wire.events import CONNECTED
 from governor.wire.formats import SESSION
 
 OUTLET = "governor.outlet"
@@ -48,7 +49,7 @@ class _Response:
             headers.append((SESSION.lower().encode(), str(stream.session).encode()))
         try:
             await self._write({"type": "http.response.start", "status": 200, "headers": headers})
-            await self._write(_body(b": connected\n\n"))
+            await self._write(_body(CONNECTED))
             await self._send_events(events, stream)
             await self._write(_body(b"", more=False))
         except TimeoutError:

@@ -168,8 +168,7 @@ class Redelivery:
         self._reissued[runtime] = now_s
 
     def _announce_delivery(self, delivery: Delivery) -> None:
-        self._hub.wake(delivery.runtime)
-        self._hub.followers.changed([delivery.runtime])
+        self._hub.announce(delivery.runtime)
         self._metrics.deliveries.inc()
 
     def _announce_retry(self, delivery: Delivery, author: str) -> None:

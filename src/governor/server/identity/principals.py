@@ -6,6 +6,7 @@ enrolled, which signs its tokens. Authorization is declared by the API's endpoin
 
 import hashlib
 import hmac
+import math
 import secrets
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,6 +19,7 @@ from governor.domain.roles import Role
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
+from governor.server.identity.known_credentials import KnownCredentials, Principal
 from governor.server.store.documents import document_version
 from governor.server.store.identities import (
     RuntimeKey,
@@ -37,6 +39,7 @@ from governor.server.store.sqlite import Store
 from governor.server.watch.hub import Hub
 from governor.values.secret import Secret
 from governor.wire import credentials
+from governor.wire.credentials import Validity
 from governor.wire.formats import PLATFORM_MISMATCH
 from governor.wire.rest import EnrolRequest, TokenRequest, TokenView
 
@@ -49,46 +52,48 @@ _SOURCE_PREFIX: Final = "source:"
 _log = logging.get_logger(__name__)
 
 
-class Principal(msgspec.Struct, frozen=True):
-    """The authenticated caller: a user or program with a role, or a runtime.
-
-    ``credential`` identifies the token or key, whose revocation closes the caller's streams. ``is_legacy`` marks a
-    caller of the legacy API without a credential.
-    """
-
-    name: str
-    credential: str
-    role: Role | None = None
-    runtime: str | None = None
-    is_legacy: bool = False
-
-
 class Identity:
     """Authenticates callers; creates and revokes their credentials."""
 
-    def __init__(self, store: Store, hub: Hub, clock: Clock) -> None:
+    def __init__(self, store: Store, hub: Hub, clock: Clock, known: KnownCredentials) -> None:
         self._store = store
         self._hub = hub
         self._clock = clock
+        self._known = known
+        hub.on_block = known.forget
 
     async def authenticate(self, credential: Secret) -> Principal:
         """Return the holder of a credential; raise if it is wrong, expired or revoked."""
-        text = credential.reveal()
-        if text.startswith(_PREFIX):
-            token_id, _, secret = text.removeprefix(_PREFIX).partition(".")
-            token = await self._store.read(lambda connection: find_token(connection, token_id))
-            token = check_token(token, secret, self._clock.now())
-            return Principal(token.name, token.id, role=token.role)
-        return await self._authenticate_runtime(credential)
+        found = self._known.find(credential, self._clock.now().timestamp())
+        if found is not None:
+            return found
+        # Revoked while it is verified, a credential must not be remembered.
+        revocations = self._hub.revocations
+        is_user = credential.reveal().startswith(_PREFIX)
+        principal, validity = await (self._user(credential) if is_user else self._runtime(credential))
+        if self._hub.revocations == revocations:
+            self._known.remember(credential, principal, validity)
+        return principal
 
-    async def _authenticate_runtime(self, credential: Secret) -> Principal:
+    async def _user(self, credential: Secret) -> tuple[Principal, Validity]:
+        token_id, _, secret = credential.reveal().removeprefix(_PREFIX).partition(".")
+        found = await self._store.read(lambda connection: find_token(connection, token_id))
+        token = check_token(found, secret, self._clock.now())
+        # It is no longer valid at the time of its expiry.
+        last_s = math.inf if token.expires is None else math.nextafter(token.expires.timestamp(), 0)
+        return Principal(token.name, token.id, role=token.role), Validity(-math.inf, last_s)
+
+    async def _runtime(self, credential: Secret) -> tuple[Principal, Validity]:
         runtime = credentials.claimed_runtime(credential)
-        key = await self._store.read(lambda connection: find_runtime_key(connection, runtime))
+        key = self._known.key_of(runtime)
+        if key is None:
+            key = await self._store.read(lambda connection: find_runtime_key(connection, runtime))
         if key is None:
             # Do not reveal which: possession of the key is unproven.
             raise _rejected("the token is not signed by the key of an enrolled runtime, or it was revoked; enrol again")
-        credentials.verify(credential, runtime, credentials.read_public_key(key.public_key), self._clock.now())
-        return Principal(f"runtime {runtime}", key.key_id, runtime=runtime)
+        public = credentials.read_public_key(key.public_key)
+        validity = credentials.verify(credential, runtime, public, self._clock.now())
+        return Principal(f"runtime {runtime}", key.key_id, runtime=runtime), validity
 
     async def create(self, request: TokenRequest) -> tuple[Token, Secret]:
         """Create a token; return it with its secret text, which is not stored."""
@@ -135,6 +140,7 @@ class Identity:
         if replaced is not None and replaced.key_id != key.key_id:
             self._hub.block(replaced.key_id)
         self._hub.unblock(key.key_id)
+        self._known.put_keys([key])
         _log.info("runtime enrolled", runtime=key.runtime, key=key.key_id)
 
 
@@ -224,8 +230,7 @@ def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) ->
     token = check_token(found, secret, key.enrolled)
     if token.runtime != request.runtime:
         raise _rejected("the join token is for another runtime")
-    _require_runtime(connection, request.runtime)
-    check_platform(connection, request.runtime, request.platform)
+    check_platform(_require_runtime(connection, request.runtime), request.platform)
     if is_revoked(connection, key.key_id):
         raise _rejected(
             "this key was revoked; remove it from the agent's state directory, so that the agent generates another"
@@ -235,25 +240,23 @@ def _enrol(connection: sa.Connection, request: EnrolRequest, key: RuntimeKey) ->
     return current
 
 
-def _require_runtime(connection: sa.Connection, runtime: str) -> None:
+def _require_runtime(connection: sa.Connection, runtime: str) -> Runtime:
     found = document_version(connection, DocumentRef("Runtime", runtime))
     if found is None or found.tree is None:
         message = f"there is no runtime {runtime!r}; apply its Runtime document first"
         raise GovernorError(Kind.NOT_FOUND, "runtime-unknown", message)
-
-
-def check_platform(connection: sa.Connection, runtime: str, platform: str) -> None:
-    """Raise if an agent of this platform cannot serve the runtime, as long as that exists."""
-    found = document_version(connection, DocumentRef("Runtime", runtime))
-    if found is None or found.tree is None:
-        return
     document = read_document(found.tree)
     assert isinstance(document, Runtime)  # noqa: S101 - selected by this kind
-    expected = document.spec.platform
+    return document
+
+
+def check_platform(runtime: Runtime, platform: str) -> None:
+    """Raise if an agent of this platform cannot serve the runtime."""
+    expected = runtime.spec.platform
     if platform != expected:
         message = (
-            f"the platform of runtime {runtime!r} is '{expected}', that of this agent is '{platform}': run an agent "
-            f"with `--platform {expected}`, or correct spec.platform of the runtime"
+            f"the platform of runtime {runtime.metadata.name!r} is '{expected}', that of this agent is '{platform}': "
+            f"run an agent with `--platform {expected}`, or correct spec.platform of the runtime"
         )
         raise GovernorError(Kind.PRECONDITION, PLATFORM_MISMATCH, message)
 

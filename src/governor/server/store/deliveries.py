@@ -133,11 +133,25 @@ def find_delivery(
     return None if row is None else _delivery(row, contents.find(connection, [row.digest]))
 
 
-def newest_restraints(connection: sa.Connection, runtime: str) -> tuple[tuple[Window, ...], Hold | None]:
-    """Return the windows and the hold of a runtime's newest delivery."""
-    statement = sa.select(runtime_states.c.windows, runtime_states.c.hold).where(runtime_states.c.runtime == runtime)
-    row = connection.execute(statement).one_or_none()
-    return ((), None) if row is None else (row.windows or (), row.hold)
+class Offer(msgspec.Struct, frozen=True):
+    """What a new watch of an agent needs: ``is_known`` if this store issued what it holds, ``is_held`` if that is the
+    newest delivery, and the windows and the hold of that."""
+
+    is_known: bool
+    is_held: bool
+    windows: tuple[Window, ...] = ()
+    hold: Hold | None = None
+
+
+def find_offer(connection: sa.Connection, runtime: str, held: DeliveryPosition) -> Offer:
+    """Return what a new watch of an agent that holds this delivery needs; one read if it is the newest one."""
+    columns = runtime_states.c
+    statement = sa.select(columns.sequence, columns.id, columns.windows, columns.hold)
+    row = connection.execute(statement.where(columns.runtime == runtime)).one_or_none()
+    if row is None:
+        return Offer(is_known=not held.sequence, is_held=not held.sequence)
+    is_held = row.sequence == held.sequence and held.id in ("", row.id)
+    return Offer(is_held or was_issued(connection, runtime, held), is_held, row.windows or (), row.hold)
 
 
 def newest_deliveries(connection: sa.Connection, contents: Contents, runtimes: Iterable[str]) -> dict[str, Delivery]:

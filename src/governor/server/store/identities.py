@@ -66,6 +66,11 @@ def revoke_join_tokens(connection: sa.Connection, runtime: str, time: datetime) 
     connection.execute(tokens.update().where(tokens.c.runtime == runtime, unused).values(revoked=time))
 
 
+def all_runtime_keys(connection: sa.Connection) -> list[RuntimeKey]:
+    """Return the keys of all enrolled runtimes."""
+    return [RuntimeKey(*row) for row in connection.execute(sa.select(runtime_keys))]
+
+
 def find_runtime_key(connection: sa.Connection, runtime: str) -> RuntimeKey | None:
     """Return the key of a runtime, or None if it is not enrolled."""
     row = connection.execute(sa.select(runtime_keys).where(runtime_keys.c.runtime == runtime)).one_or_none()

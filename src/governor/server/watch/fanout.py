@@ -21,6 +21,7 @@ class Fanout:
 
     def send(self, issued: tuple[Delivery, ...]) -> None:
         """Send some deliveries to the agents that watch."""
+        self._hub.announcements += 1
         with self._metrics.fanout_seconds.time():
             taken: list[tuple[Delivery, Stream]] = []
             for delivery in issued:

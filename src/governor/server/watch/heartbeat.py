@@ -8,12 +8,20 @@ from governor.process.clock import Clock
 from governor.process.telemetry import logging
 from governor.server.metrics import Metrics
 from governor.server.watch.hub import Hub
-from governor.wire.events import KEEPALIVE
+from governor.wire.events import KEEPALIVE, with_spread
 
 _STEP_S: Final = 0.5
 """Streams of one step are written together."""
 
+_RECONNECTS_PER_S: Final = 1000
+"""Fewer agents than this may all reconnect at once."""
+
 _log = logging.get_logger(__name__)
+
+
+def spread_s(watches: int) -> float:
+    """Return the time over which this many agents should spread their reconnects."""
+    return 0.0 if watches < _RECONNECTS_PER_S else watches / _RECONNECTS_PER_S
 
 
 class Heartbeat:
@@ -34,7 +42,8 @@ class Heartbeat:
             for step in range(steps):
                 # Real time: a keep-alive is for the network.
                 await asyncio.sleep(self._interval_s / steps)
+                chunk = with_spread(KEEPALIVE, spread_s(self._hub.open_watches()))
                 for stream in streams[step::steps]:
-                    if not stream.keep_alive(KEEPALIVE, self._clock.monotonic(), self._stall_s):
+                    if not stream.keep_alive(chunk, self._clock.monotonic(), self._stall_s):
                         self._metrics.stalled.inc()
                         _log.info("stream aborted: the client stopped reading")

@@ -187,6 +187,11 @@ class Hub:
         self._blocked: set[str] = set()
         self._closed = False
         self.followers = Followers(self.wake)
+        self.announcements = 0
+        """Number of announcements of new deliveries: none was missed if it is unchanged."""
+        self.revocations = 0
+        self.on_block: Callable[[str], None] = lambda _: None
+        """Called with each credential that is revoked or replaced."""
 
     @contextmanager
     def open(
@@ -227,6 +232,12 @@ class Hub:
         for stream in self._streams.get(topic, ()):
             stream.wake()
 
+    def announce(self, runtime: str) -> None:
+        """Wake the watches of a runtime that has a new delivery, and the followers of its revisions."""
+        self.announcements += 1
+        self.wake(runtime)
+        self.followers.changed([runtime])
+
     def streams_of(self, topic: str) -> Iterable[Stream]:
         """Return the open streams of a topic."""
         return self._streams.get(topic, ())
@@ -238,6 +249,8 @@ class Hub:
     def block(self, credential: str) -> None:
         """Close the streams of a revoked or replaced credential and reject new ones."""
         self._blocked.add(credential)
+        self.revocations += 1
+        self.on_block(credential)
         for streams in self._streams.values():
             for stream in streams:
                 if stream.credential == credential:

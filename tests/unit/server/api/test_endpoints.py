@@ -7,7 +7,7 @@ from governor.errors import GovernorError
 from governor.server.api.endpoints import Access, check_access
 from governor.server.api.openapi import document
 from governor.server.api.routes import ENDPOINTS
-from governor.server.identity.principals import Principal
+from governor.server.identity.known_credentials import Principal
 
 PEOPLE = {role: Principal(role, "token", role=role) for role in Role}
 SELF = Principal("runtime r1", "key", runtime="r1")
