@@ -223,6 +223,8 @@ class Hub:
         try:
             yield stream
         finally:
+            # Its connection may carry another request from now on.
+            stream.close()
             if outlet is not None:
                 outlet.on_lost = None
             self._remove(topic, stream)

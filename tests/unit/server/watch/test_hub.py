@@ -1,6 +1,7 @@
 """The hub of event streams: waking, closing and presence."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -163,3 +164,50 @@ async def test_a_replaced_process_is_rejected_while_its_successor_watches(hub: H
             pass
         assert caught.value.code == "runtime-in-use"
         assert not successor.closed
+
+
+class Recorder:
+    """The connection of a stream; records what is written."""
+
+    on_lost: Callable[[], None] | None = None
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.buffered = 0
+        self.aborted = False
+
+    def write_chunk(self, parts: Sequence[bytes]) -> None:
+        self.chunks.append(b"".join(parts))
+
+    def buffered_bytes(self) -> int:
+        return self.buffered
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def is_lost(self) -> bool:
+        return False
+
+
+async def test_nothing_is_written_after_the_end_of_a_stream(hub: Hub) -> None:
+    """Its connection may carry the next request then."""
+    outlet = Recorder()
+    with hub.open("revision/1", "a", outlet=outlet) as stream:
+        assert stream.keep_alive(b": one\n\n", 1, 30)
+    assert stream.keep_alive(b": two\n\n", 2, 30)
+    assert outlet.chunks == [b": one\n\n"]
+    assert outlet.on_lost is None
+
+
+async def test_a_stream_that_is_not_read_is_aborted_after_the_limit(hub: Hub) -> None:
+    outlet = Recorder()
+    with hub.open("r1", "a", outlet=outlet) as stream:
+        outlet.buffered = 100
+        assert [stream.keep_alive(b":\n\n", now_s, 30) for now_s in (0, 29)] == [True, True]
+        outlet.buffered = 50
+        assert [stream.keep_alive(b":\n\n", now_s, 30) for now_s in (31, 60)] == [True, True]
+        assert not outlet.aborted
+        assert not stream.keep_alive(b":\n\n", 61, 30)
+        assert outlet.aborted
+        assert stream.closed
+    assert outlet.chunks == []
