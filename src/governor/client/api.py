@@ -13,7 +13,7 @@ import msgspec
 
 from governor.client.transport import Transport
 from governor.domain.bundles import DeliveryPosition
-from governor.domain.changes import Change, Revision
+from governor.domain.changes import Change, ChangeState, Revision
 from governor.domain.documents import DocumentRef, Platform
 from governor.domain.inventories import Inventory
 from governor.domain.reports import Check, Report
@@ -46,6 +46,8 @@ FETCH_JITTER_S: Final = 0.25
 """Runtimes spread their requests over this time when a large delivery is announced to all of them at once."""
 
 
+PENDING_S: Final = 0.5
+"""How often a change that takes long is asked for."""
 PAGE: Final = 500
 """Runtimes in one response."""
 _NOTHING: Final = DeliveryPosition()
@@ -87,8 +89,12 @@ class Client:
         await self._transport.close()
 
     async def change(self, request: ChangeRequest) -> Change:
-        """Submit a change; a rejected one is an error."""
-        return await self._post("/changes", request, Change)
+        """Submit a change and wait until it is accepted; a rejected one is an error."""
+        change = await self._post("/changes", request, Change)
+        while change.state is ChangeState.PENDING:
+            await asyncio.sleep(PENDING_S)
+            change = await self._get(f"/changes/{_segment(change.id)}", Change)
+        return change
 
     async def documents(self, kind: str | None = None) -> tuple[DocumentView, ...]:
         """Return the newest version of each document, or of those of one kind."""

@@ -10,8 +10,9 @@ from governor.values.treediff import Difference
 
 
 class ChangeState(enum.StrEnum):
-    """The outcome of a change."""
+    """The outcome of a change; it is pending while it is being decided."""
 
+    PENDING = "pending"
     ACCEPTED = "accepted"
     REFUSED = "refused"
 

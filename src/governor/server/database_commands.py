@@ -28,7 +28,7 @@ _data_dir_option = click.option(
 
 @click.group()
 def db() -> None:
-    """Back up or restore the server's database, on the machine of the server."""
+    """Back up, restore or prune the server's database, on the machine of the server."""
 
 
 @db.command(short_help="Write a consistent copy of the database; the server may run.")
@@ -73,6 +73,27 @@ def restore(file: Path, data_dir: Path) -> None:
         "(`governor token list`, `governor runtime revoke`)",
         err=True,
     )
+
+
+@db.command(short_help="Remove superseded deliveries; the server may run.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    default=Settings().keep_deliveries,
+    show_default=True,
+    help="Deliveries kept for each runtime.",
+)
+@_data_dir_option
+def prune(keep: int, data_dir: Path) -> None:
+    """Remove superseded deliveries with their reports, as the server does every hour. The server may run meanwhile.
+
+    Documents, revisions and the newest deliveries are kept. The file does not shrink; its free space is used again.
+    """
+    from governor.server.data_directory import DATABASE  # noqa: PLC0415 - keep help and completion fast
+    from governor.server.store.backup import prune as remove  # noqa: PLC0415
+
+    removed = remove(data_dir / DATABASE, keep)
+    click.echo(f"{removed} superseded deliveries removed, at most {keep} kept for each runtime")
 
 
 def _name(file: Path, stream: str) -> str:

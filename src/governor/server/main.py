@@ -32,6 +32,7 @@ from governor.server.identity.certificates import Certificate, open_certificate
 from governor.server.identity.keys import ServerKeys, open_keys
 from governor.server.identity.known_credentials import KnownCredentials
 from governor.server.identity.principals import Identity
+from governor.server.maintenance import PendingCount, Pruner
 from governor.server.metrics import Metrics
 from governor.server.services import DEFAULT_TIMING, Services, Site, Timing
 from governor.server.settings import Settings
@@ -51,7 +52,6 @@ from governor.server.watch.signer import DeliverySigner
 from governor.wire.credentials import encode_public_key, key_id
 
 GRACE_S: Final = 10.0
-ENROLMENTS_PER_S: Final = 200
 ENROLMENT_BURST: Final = 500
 WORKER_THREADS: Final = 2
 """With a second thread small requests overtake a large one; more would only compete for the interpreter lock."""
@@ -76,6 +76,8 @@ async def serve(settings: Settings) -> int:
                 Component("loop-lag", LoopLag(registry, clock).run),
                 Component("issuer", services.issuer.run),
                 Component("heartbeat", heartbeat(services).run),
+                Component("pruner", Pruner(services.store, clock, settings.keep_deliveries).run),
+                Component("pending-count", PendingCount(services.store, clock, services.metrics).run),
                 *sources(services, settings),
                 *certificate_renewal(services),
                 Component("api", api_server(services, listener).run),
@@ -106,7 +108,7 @@ async def open_services(
         store = Store(directory / DATABASE, metrics.commit_size.observe)
         stack.callback(store.close)
         checks.alive("store", store.not_alive)
-        hub = Hub(clock, await store.write(count_start))
+        hub = Hub(clock, await store.write(count_start), settings.max_watches)
         metrics.observe_watches(hub.open_watches)
         worker = Worker("decoder", threads=WORKER_THREADS)
         stack.callback(worker.close)
@@ -124,23 +126,24 @@ async def open_services(
         known.put_keys(await store.read(all_runtime_keys))
         await store.write(lambda connection: derive_summaries(connection, contents))
         issuer = Issuer(store, contents, clock, metrics, ReconcileMetrics(registry), Fanout(hub, signer, metrics).send)
-        yield Services(
+        changes = Changes(
+            store,
+            hub,
+            keys.sealer,
+            ownership,
+            worker,
+            clock,
+            metrics,
+            catalogues=catalogues,
+            contents=contents,
+            on_drafts=issuer.wake,
+        )
+        services = Services(
             store=store,
             hub=hub,
             catalogues=catalogues,
             contents=contents,
-            changes=Changes(
-                store,
-                hub,
-                keys.sealer,
-                ownership,
-                worker,
-                clock,
-                metrics,
-                catalogues=catalogues,
-                contents=contents,
-                on_drafts=issuer.wake,
-            ),
+            changes=changes,
             issuer=issuer,
             redelivery=Redelivery(store, hub, clock, metrics, catalogues=catalogues, contents=contents),
             identity=Identity(store, hub, clock, known),
@@ -155,10 +158,14 @@ async def open_services(
             ownership=ownership,
             legacy_open=settings.legacy_open,
             certificate=certificate,
-            enrolment_limiter=Limiter(Rate(ENROLMENTS_PER_S, ENROLMENT_BURST), clock),
+            enrolment_limiter=Limiter(Rate(settings.enrolments_per_minute / 60, ENROLMENT_BURST), clock),
             worker=worker,
             held_bodies=ByteBudget(MAX_HELD_BODY_BYTES),
         )
+        try:
+            yield services
+        finally:
+            await changes.close()
 
 
 def sources(services: Services, settings: Settings) -> list[Component]:

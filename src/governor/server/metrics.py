@@ -6,6 +6,8 @@ from typing import Final
 from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
 
 _CHANGE_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+AGES: Final = {"0s": 0, "1m": 60, "10m": 600, "1h": 3600, "1d": 86400}
+"""Ages of pending deliveries, in seconds."""
 _BATCH: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -46,6 +48,18 @@ class Metrics:
         )
         self.commit_size = Histogram(
             "governor_server_commit_size", "Transactions per commit.", buckets=_BATCH, registry=registry
+        )
+        self.pending = Gauge(
+            "governor_server_pending_deliveries",
+            "Newest deliveries of runtimes that are not acknowledged, by the least age.",
+            ["age"],
+            registry=registry,
+        )
+        self.unissued = Gauge(
+            "governor_server_unissued_deliveries", "Deliveries of accepted changes not issued yet.", registry=registry
+        )
+        self.rejected = Counter(
+            "governor_server_limited_total", "Requests rejected by a limit.", ["limit"], registry=registry
         )
         self._watches = Gauge("governor_server_open_watches", "Open watches of runtimes.", registry=registry)
 

@@ -40,6 +40,7 @@ class Timing(NamedTuple):
     dead_s: float = 30.0
     body_s: float = 30.0
     response_s: float = 60.0
+    change_s: float = 10.0
     progress_pause_s: float = 0.25
 
 

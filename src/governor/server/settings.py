@@ -57,6 +57,16 @@ class Settings(msgspec.Struct, frozen=True):
     legacy_open: Annotated[
         bool, msgspec.Meta(description="Serve the proof of concept's API without a token; on loopback only.")
     ] = False
+    keep_deliveries: Annotated[
+        int,
+        msgspec.Meta(ge=1, description="Deliveries kept for each runtime; older ones are pruned every hour."),
+    ] = 20
+    max_watches: Annotated[
+        int, msgspec.Meta(ge=1, description="Maximum number of open watches; further agents are rejected.")
+    ] = 15_000
+    enrolments_per_minute: Annotated[
+        int, msgspec.Meta(ge=1, description="Maximum rate of enrolments; further ones are rejected.")
+    ] = 6_000
     log_level: Annotated[Level, msgspec.Meta(description="Minimum level of log events.")] = "info"
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from governor.server.api.bodies import read_body
 from governor.server.api.endpoints import Access, Call, Endpoint, Events, Response, check_access, not_found
 from governor.server.identity.known_credentials import Principal
 from governor.server.services import Services
+from governor.server.watch.hub import TOO_MANY_WATCHES
 from governor.values.secret import Secret
 from governor.wire.problems import problem
 
@@ -29,6 +30,9 @@ _EXTRA_HEADERS: Final[dict[Kind, tuple[tuple[str, str], ...]]] = {
     Kind.UNAUTHENTICATED: (("WWW-Authenticate", "Bearer"),),
     Kind.UNAVAILABLE: (("Retry-After", "1"),),
 }
+
+_LIMITS: Final = {TOO_MANY_WATCHES: "watches", "busy": "bodies", "body-large": "bodies"}
+"""Limits by the codes of their errors."""
 
 _log = logging.get_logger(__name__)
 
@@ -77,6 +81,8 @@ class _Resource:
                 status = response.status
                 await _send(send, response)
         except Exception as error:  # noqa: BLE001 - every error becomes a problem response
+            if isinstance(error, GovernorError) and error.code in _LIMITS:
+                self._services.metrics.rejected.labels(_LIMITS[error.code]).inc()
             response = _problem_response(error, self._route)
             status = response.status
             await _send(send, response)

@@ -3,12 +3,13 @@
 from functools import partial
 from typing import cast
 
+from governor.domain.changes import ChangeState
 from governor.domain.documents import locate
 from governor.errors import GovernorError, invalid
 from governor.server.api.endpoints import Call, Response, not_found
 from governor.server.store.documents import find_change
 from governor.values.trees import Manifest
-from governor.wire.rest import ChangeRequest
+from governor.wire.rest import PREFIX, ChangeRequest
 from governor.yamltext import Parsed, load
 
 SOURCE = "request"
@@ -21,12 +22,21 @@ async def submit(call: Call) -> Response:
         if call.query:
             # A dryRun in the wrong place must not become a real change.
             raise invalid("query-unknown", "a JSON change has all options in its body; remove the query parameters")
-        return Response(await call.services.changes.submit(call.body, call.principal.name))
+        return await _submit(call, call.body)
     parsed = await call.services.worker.run(partial(load, call.body, SOURCE))
     try:
-        return Response(await call.services.changes.submit(_request(call, parsed), call.principal.name))
+        return await _submit(call, _request(call, parsed))
     except GovernorError as error:
         raise GovernorError(error.kind, error.code, error.message, locate(error.details, parsed)) from error
+
+
+async def _submit(call: Call, request: ChangeRequest) -> Response:
+    """Submit a change; one that takes long is returned as pending, to be followed by its id."""
+    services = call.services
+    change = await services.changes.submit(request, call.principal.name, answer_s=services.timing.change_s)
+    if change.state is ChangeState.PENDING:
+        return Response(change, 202, (("Location", f"{PREFIX}/changes/{change.id}"),))
+    return Response(change)
 
 
 def _request(call: Call, parsed: list[Parsed]) -> ChangeRequest:
@@ -39,9 +49,12 @@ def _request(call: Call, parsed: list[Parsed]) -> ChangeRequest:
 
 
 async def get(call: Call) -> Response:
-    """Return one accepted change."""
+    """Return one accepted change, or one that is being decided; raise why it was rejected."""
     change_id = call.path["change"]
+    pending = call.services.changes.find_pending(change_id)
+    if pending is not None:
+        return Response(pending)
     change = await call.services.store.read(lambda connection: find_change(connection, change_id))
     if change is None:
-        raise not_found("change with this id")
+        raise not_found("accepted change with this id; if it was pending when the server stopped, submit it again")
     return Response(change)

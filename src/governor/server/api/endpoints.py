@@ -135,6 +135,7 @@ class Endpoint(NamedTuple):
     query: tuple[Query, ...] = ()
     yaml: bool = False
     status: int = 200
+    other_statuses: tuple[int, ...] = ()
     prefix: str = PREFIX
     max_body_bytes: int = MAX_BODY_BYTES
 

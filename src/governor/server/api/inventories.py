@@ -9,7 +9,7 @@ from governor.domain.inventories import Inventory
 from governor.errors import GovernorError, Kind
 from governor.server.api.endpoints import Call, Response, not_found
 from governor.server.store.documents import document_version
-from governor.server.store.inventories import find_inventory, put_inventory
+from governor.server.store.runtime_states import find_inventory, put_inventory
 from governor.wire.rest import InventoryView
 
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024

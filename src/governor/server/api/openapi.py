@@ -41,7 +41,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
         "security": [] if endpoint.access is Access.PUBLIC else [{"bearer": []}],
         "parameters": _parameters(endpoint),
         "responses": {
-            str(endpoint.status): _response(endpoint, schema_of),
+            **{str(status): _response(endpoint, schema_of) for status in (endpoint.status, *endpoint.other_statuses)},
             "default": {
                 "description": "A problem",
                 "content": {"application/problem+json": {"schema": schema_of[Problem]}},

@@ -46,9 +46,10 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "/changes",
         changes.submit,
         Access.EDITOR,
-        "Submit a change of documents, as JSON or as YAML text",
+        "Submit a change of documents, as JSON or as YAML text; 202 if it takes long: get it by its id",
         body=ChangeRequest,
         response=Change,
+        other_statuses=(202,),
         yaml=True,
         query=(
             Query("message", "Message of the change, for a YAML body"),
@@ -56,7 +57,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             Query("allowDeletions", "Allow large deletions, for a YAML body", "boolean"),
         ),
     ),
-    Endpoint("GET", "/changes/{change}", changes.get, Access.VIEWER, "Get an accepted change", response=Change),
+    Endpoint("GET", "/changes/{change}", changes.get, Access.VIEWER, "Get a change by its id", response=Change),
     Endpoint(
         "GET",
         "/documents",

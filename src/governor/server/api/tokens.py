@@ -38,7 +38,9 @@ async def enrol(call: Call) -> Response:
     request = call.body
     assert isinstance(request, EnrolRequest)  # noqa: S101 - guaranteed by the endpoint's body type
     if not call.services.enrolment_limiter.try_acquire():
-        raise GovernorError(Kind.UNAVAILABLE, "too-many", "too many enrolments at once; retry in a moment")
+        call.services.metrics.rejected.labels("enrolments").inc()
+        message = "too many enrolments at once (enrolments-per-minute); retry in a moment"
+        raise GovernorError(Kind.UNAVAILABLE, "too-many", message)
     await call.services.identity.enrol(request)
     site = call.services.site
     return Response(Enrolment(request.runtime, site.delivery_key_id, site.delivery_key))

@@ -5,6 +5,7 @@ it causes, which ``issuer`` issues. It is accepted or rejected as a whole. Decod
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,7 +15,7 @@ from typing import Final
 import msgspec
 import sqlalchemy as sa
 
-from governor.domain.changes import Change, Revision
+from governor.domain.changes import Change, ChangeState, Revision
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.flowcontrol.worker import Worker
@@ -27,7 +28,7 @@ from governor.server.metrics import Metrics
 from governor.server.store.bundles import Contents, insert_bundles, insert_drafts
 from governor.server.store.documents import DocumentVersion, insert_change, insert_revision
 from governor.server.store.identities import delete_runtime_key, find_runtime_key, revoke_join_tokens
-from governor.server.store.inventories import delete_inventory
+from governor.server.store.runtime_states import delete_inventory
 from governor.server.store.sealer import Sealer
 from governor.server.store.sqlite import Store
 from governor.server.watch.hub import Hub
@@ -35,6 +36,9 @@ from governor.wire.rest import ChangeRequest
 
 _PREPARED_AT_ONCE: Final = 2
 """Changes that are prepared at the same time; each occupies one of the store's readers."""
+
+_MAX_OUTCOMES: Final = 1000
+"""Outcomes that are kept of changes whose callers were told that they are pending."""
 
 _log = logging.get_logger(__name__)
 
@@ -74,14 +78,58 @@ class Changes:
         self._contents = contents
         self._on_drafts = on_drafts
         self._preparing = asyncio.Semaphore(_PREPARED_AT_ONCE)
+        self._pending: dict[str, tuple[Change, asyncio.Task[Change]]] = {}
 
-    async def submit(self, request: ChangeRequest, author: str) -> Change:
-        """Accept a change, or raise why it is rejected; a dry run returns the same result and stores nothing."""
+    async def submit(self, request: ChangeRequest, author: str, *, answer_s: float | None = None) -> Change:
+        """Accept a change, or raise why it is rejected; a dry run returns the same result and stores nothing.
+
+        A change that takes longer than ``answer_s`` is returned as pending; ``find_pending`` returns its outcome.
+        """
+        if request.dry_run:
+            return await self._decide_and_store(request, author, "")
+        name = f"c-{secrets.token_hex(8)}"
+        deciding = asyncio.create_task(self._decide_and_store(request, author, name))
+        pending = Change(name, ChangeState.PENDING, author, request.message, self._clock.now(), None, (), ())
+        self._pending[name] = pending, deciding
+        deciding.add_done_callback(self._decided)
+        # What is being decided goes on if the caller is cancelled.
+        await asyncio.wait({deciding}, timeout=answer_s)
+        if not deciding.done():
+            return pending
+        self._pending.pop(name, None)
+        return deciding.result()
+
+    def find_pending(self, name: str) -> Change | None:
+        """Return a change that was returned as pending, or raise why it was rejected; None if it is not known."""
+        found = self._pending.get(name)
+        if found is None:
+            return None
+        pending, deciding = found
+        return deciding.result() if deciding.done() else pending
+
+    async def close(self) -> None:
+        """Cancel the changes that are being decided; what is being committed is not affected."""
+        deciding = [task for _, task in self._pending.values() if not task.done()]
+        for task in deciding:
+            task.cancel()
+        if deciding:
+            await asyncio.wait(deciding)
+
+    def _decided(self, deciding: "asyncio.Task[Change]") -> None:
+        """Forget a change that is stored now, and the oldest outcomes; the caller of this one may be gone."""
+        if not deciding.cancelled() and deciding.exception() is None and deciding.result().revision is not None:
+            self._pending.pop(deciding.result().id, None)
+        done = [name for name, (_, task) in self._pending.items() if task.done()]
+        for name in done[:-_MAX_OUTCOMES]:
+            del self._pending[name]
+
+    async def _decide_and_store(self, request: ChangeRequest, author: str, name: str) -> Change:
         with self._measured():
             submission = await self._worker.run(partial(check, request))
             preparation = Preparation(
                 submission,
                 author,
+                name,
                 sealer=self._sealer,
                 ownership=self._ownership,
                 contents=self._contents,

@@ -4,7 +4,6 @@ The first pass seals, compiles and compares outside of the only writer. The seco
 have made obsolete meanwhile, so that a long change does not hold up the others.
 """
 
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -37,8 +36,7 @@ from governor.server.changes.submission import Submission
 from governor.server.changes.versions import SealedDocument, check_known, new_versions, restored_versions
 from governor.server.store.bundles import Content, Contents, Draft, all_drafts
 from governor.server.store.documents import DocumentVersion, changed_since, versions_of
-from governor.server.store.inventories import find_inventories
-from governor.server.store.runtime_states import Target, find_targets
+from governor.server.store.runtime_states import Target, find_inventories, find_targets
 from governor.server.store.sealer import Sealer
 from governor.values.digest import digest
 from governor.wire.rest import Rollback
@@ -67,12 +65,13 @@ class _Pass(NamedTuple):
 
 
 class Preparation:
-    """A checked request, and everything that was computed for it so far."""
+    """A checked request, and everything that was computed for it so far; ``name`` is the id of the change."""
 
     def __init__(
         self,
         submission: Submission,
         author: str,
+        name: str,
         *,
         sealer: Sealer,
         ownership: Ownership,
@@ -81,6 +80,7 @@ class Preparation:
     ) -> None:
         self._submission = submission
         self._author = author
+        self._name = name
         self._sealer = sealer
         self._ownership = ownership
         self._contents = contents
@@ -107,7 +107,7 @@ class Preparation:
             _check_rolling(connection, due, classes, found)
         changes = tuple(map(class_change, classes))
         change = Change(
-            id="" if request.dry_run else f"c-{secrets.token_hex(8)}",
+            id=self._name,
             state=ChangeState.ACCEPTED,
             author=self._author,
             message=found.message,

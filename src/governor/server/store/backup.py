@@ -1,4 +1,4 @@
-"""Backup and restore of the database file. Blocking.
+"""Backup, restore and pruning of the database file. Blocking.
 
 A backup is a consistent copy, taken while the server runs. It contains sealed values, hashed secrets and no key: the
 key files of the data directory are kept apart.
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.files import Staged, stage
 from governor.process.telemetry import logging
-from governor.server.store import schema_version
+from governor.server.store import retention, schema_version
 from governor.server.store.deliveries import forget_newest_reports
 from governor.server.store.incarnation import renew_incarnation
 from governor.server.store.runtime_states import underive
@@ -33,13 +33,36 @@ _log = logging.get_logger(__name__)
 
 def backup(database: Path, target: Path) -> None:
     """Write a consistent copy of a database, in use or not, to a new file that only its owner can read."""
-    if not database.is_file():
-        message = f"there is no database {database}; name the server's data directory with --data-dir"
-        raise GovernorError(Kind.NOT_FOUND, "database-missing", message)
+    _require(database)
     if target.exists():
         raise GovernorError(Kind.EXISTS, "backup-exists", f"{target} exists already; choose another file")
     with _copied(database, target, str(database)) as staged:
         staged.commit()
+
+
+def prune(database: Path, keep: int) -> int:
+    """Remove superseded deliveries from a database, in use or not; return how many."""
+    _require(database)
+    engine, total = writer_engine(database), 0
+    try:
+        removed = 1
+        while removed:
+            with engine.begin() as connection:
+                schema_version.require_current(connection, database)
+                removed = retention.prune(connection, keep)
+                mark_commit(connection)
+            total += removed
+    except sa.exc.DBAPIError as error:
+        raise invalid("database-unreadable", f"{database} cannot be pruned: {error.orig}") from error
+    finally:
+        engine.dispose()
+    return total
+
+
+def _require(database: Path) -> None:
+    if not database.is_file():
+        message = f"there is no database {database}; name the server's data directory with --data-dir"
+        raise GovernorError(Kind.NOT_FOUND, "database-missing", message)
 
 
 class Restored(NamedTuple):

@@ -121,6 +121,11 @@ def oldest_draft(connection: sa.Connection) -> datetime | None:
     return found
 
 
+def pending_members(connection: sa.Connection) -> int:
+    """Return the number of deliveries that are not issued yet."""
+    return sum(len(each.pending) for each in all_drafts(connection))
+
+
 def advance_drafts(connection: sa.Connection, issued: Mapping[int, int], complete: Iterable[int]) -> None:
     """Record how many members of some drafts have their delivery; delete those that are complete."""
     for draft, count in issued.items():

@@ -24,11 +24,11 @@ class Timestamp(sa.TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:
         """Return microseconds since 1970."""
-        return None if value is None else (value - _EPOCH) // _MICROSECOND
+        return encode_time(value)
 
     def process_result_value(self, value: int | None, dialect: sa.Dialect) -> datetime | None:
         """Return an aware datetime in UTC."""
-        return None if value is None else _EPOCH + value * _MICROSECOND
+        return None if value is None else decode_time(value)
 
 
 class _Envelope(msgspec.Struct, Generic[T], frozen=True):
@@ -38,27 +38,36 @@ class _Envelope(msgspec.Struct, Generic[T], frozen=True):
     format: Literal[1] = 1
 
 
-class Encoded(msgspec.Struct, frozen=True):
-    """A value that is encoded already, because many rows share it."""
-
-    data: bytes
-
-
 class SharedEncoder:
     """Encodes each object once, however many rows of one statement have it."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, Encoded]] = {}
+        self._known: dict[int, tuple[Any, bytes]] = {}
 
-    def encode(self, value: Any) -> Encoded | None:
+    def encode(self, value: Any) -> bytes | None:
         """Return a value as ``Json`` stores it."""
         if value is None:
             return None
         known = self._known.get(id(value))
         if known is None:
             # The object is kept, so that no other gets its id.
-            known = self._known[id(value)] = value, Encoded(msgspec.json.encode(_Envelope(value)))
+            known = self._known[id(value)] = value, encode_json(value)
         return known[1]
+
+
+def encode_json(value: Any) -> bytes:
+    """Return a value as ``Json`` stores it."""
+    return msgspec.json.encode(_Envelope(value))
+
+
+def encode_time(value: datetime | None) -> int | None:
+    """Return microseconds since 1970, as ``Timestamp`` stores them."""
+    return None if value is None else (value - _EPOCH) // _MICROSECOND
+
+
+def decode_time(value: int) -> datetime:
+    """Return an aware datetime in UTC."""
+    return _EPOCH + value * _MICROSECOND
 
 
 class Json(sa.TypeDecorator[Any]):
@@ -76,17 +85,18 @@ class Json(sa.TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> bytes | None:
         """Encode the value in its envelope."""
-        if type(value) is Encoded:
-            return value.data
-        return None if value is None else msgspec.json.encode(_Envelope(value))
+        return None if value is None else encode_json(value)
 
     def process_result_value(self, value: bytes | None, dialect: sa.Dialect) -> Any:
         """Decode the value from its envelope."""
+        return self.decode(value)
+
+    def decode(self, value: bytes | None) -> Any:
+        """Decode a value from its envelope; one that is shared only if it is not known."""
         if value is None:
             return None
-        return self._decode_shared(value) if self.shared else self._decoder.decode(value).value
-
-    def _decode_shared(self, value: bytes) -> Any:
+        if not self.shared:
+            return self._decoder.decode(value).value
         found = self._known.get(value)
         if found is None:
             if len(self._known) >= _MAX_SHARED:

@@ -13,10 +13,10 @@ from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.reports import Report
 from governor.domain.windows import Hold, Window
 from governor.server.store.bundles import Content, Contents
-from governor.server.store.columns import SharedEncoder
+from governor.server.store.columns import SharedEncoder, encode_json, encode_time
 from governor.server.store.incarnation import current_incarnation
 from governor.server.store.schema import DELIVERY_COLUMNS, deliveries, reports, runtime_states
-from governor.server.store.sqlite import batches
+from governor.server.store.sqlite import batches, execute_many
 
 
 class DeliveryHead(msgspec.Struct, frozen=True):
@@ -83,26 +83,31 @@ _REPORT = (reports.c.received, reports.c.acknowledged, reports.c.verified, repor
 
 _STORED = (*DELIVERY_COLUMNS, deliveries.c.profiles, deliveries.c.runtime_version)
 _SHARED = ("removals", "apply", "windows", "hold")
+_PLAIN = tuple(column.name for column in DELIVERY_COLUMNS if column.name not in _SHARED)
 
 
 def insert_deliveries(connection: sa.Connection, new: Sequence[tuple[Delivery, datetime]]) -> tuple[Delivery, ...]:
     """Store new deliveries with their times; return them with a random id each and the incarnation of the store."""
     if not new:
         return ()
-    incarnation = current_incarnation(connection)
-    issued = tuple(msgspec.structs.replace(each, incarnation=incarnation, id=secrets.token_hex(8)) for each, _ in new)
-    shared = SharedEncoder()
-    rows = [_row(each, shared) | {"time": time} for each, (_, time) in zip(issued, new, strict=True)]
-    connection.execute(deliveries.insert(), rows)
-    return issued
+    incarnation, shared = current_incarnation(connection), SharedEncoder()
+    issued, rows = [], []
+    for given, time in new:
+        delivery = msgspec.structs.replace(given, incarnation=incarnation, id=secrets.token_hex(8))
+        issued.append(delivery)
+        rows.append(_row(delivery, time, shared))
+    execute_many(connection, deliveries.insert(), rows)
+    return tuple(issued)
 
 
-def _row(delivery: Delivery, shared: SharedEncoder) -> dict[str, Any]:
-    own = str(DocumentRef("Runtime", delivery.runtime))
-    row = {column.name: getattr(delivery, column.name) for column in DELIVERY_COLUMNS}
-    row |= {name: shared.encode(row[name]) for name in _SHARED}
-    profiles = {name: version for name, version in delivery.documents.items() if name != own}
-    return row | {"profiles": profiles, "runtime_version": delivery.documents.get(own)}
+def _row(delivery: Delivery, time: datetime, shared: SharedEncoder) -> dict[str, Any]:
+    own = f"Runtime/{delivery.runtime}"
+    row = {name: getattr(delivery, name) for name in _PLAIN}
+    for name in _SHARED:
+        row[name] = shared.encode(getattr(delivery, name))
+    row["profiles"] = encode_json({name: version for name, version in delivery.documents.items() if name != own})
+    row["runtime_version"], row["time"] = delivery.documents.get(own), encode_time(time)
+    return row
 
 
 def was_issued(connection: sa.Connection, runtime: str, held: DeliveryPosition) -> bool:
@@ -113,7 +118,11 @@ def was_issued(connection: sa.Connection, runtime: str, held: DeliveryPosition) 
         deliveries.c.runtime == runtime, deliveries.c.sequence == held.sequence
     )
     found = connection.scalar(statement)
-    return found is not None and held.id in ("", found)
+    if found is not None:
+        return held.id in ("", found)
+    # What was pruned cannot be compared any more. It does not matter, because a newer delivery is sent.
+    pruned = sa.select(runtime_states.c.pruned).where(runtime_states.c.runtime == runtime)
+    return held.sequence <= (connection.scalar(pruned) or 0)
 
 
 def issued_incarnations(connection: sa.Connection, runtime: str) -> frozenset[str]:
@@ -289,15 +298,16 @@ def put_reports(connection: sa.Connection, stored: Collection[StoredReport]) -> 
         connection.execute(reports.delete().where(reports.c.runtime.in_(names), reports.c.sequence == sequence))
     rows = [
         {
+            **msgspec.structs.asdict(each.key),
             "runtime": each.report.runtime,
             "sequence": each.report.sequence,
-            "received": each.received,
-            "body": each.report,
-            **msgspec.structs.asdict(each.key),
+            "received": encode_time(each.received),
+            "verified": encode_time(each.verified),
+            "body": encode_json(each.report),
         }
         for each in stored
     ]
-    connection.execute(reports.insert(), rows)
+    execute_many(connection, reports.insert(), rows)
 
 
 def _by_sequence(keys: Iterable[tuple[str, int]]) -> Iterator[tuple[int, list[str]]]:

@@ -1,6 +1,7 @@
 """Statements on documents, revisions and changes."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 import msgspec
 import sqlalchemy as sa
@@ -103,6 +104,12 @@ def newest_revision(connection: sa.Connection) -> tuple[int, str]:
     statement = sa.select(revisions.c.number, revisions.c.digest).order_by(revisions.c.number.desc()).limit(1)
     row = connection.execute(statement).one_or_none()
     return (0, "") if row is None else (row.number, row.digest)
+
+
+def revision_time(connection: sa.Connection, number: int) -> datetime | None:
+    """Return when a revision was accepted."""
+    found: datetime | None = connection.scalar(sa.select(revisions.c.time).where(revisions.c.number == number))
+    return found
 
 
 def insert_revision(connection: sa.Connection, revision: Revision, versions: Iterable[DocumentVersion]) -> None:

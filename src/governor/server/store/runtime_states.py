@@ -1,21 +1,22 @@
 """Statements on the states of runtimes, one row each: the newest delivery, and what its reports have shown.
 
-The progress of a revision is counted from these rows.
+The progress of a revision is counted from these rows. What an agent found in its runtime, the inventory, is here too.
 """
 
 from collections.abc import Collection, Container, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import sqlalchemy as sa
 
 from governor.domain.conditions import Condition
 from governor.domain.documents import ApplyPolicy, ResourceRef
+from governor.domain.inventories import Inventory
 from governor.domain.windows import Hold, Restraint, Window
-from governor.server.store.columns import SharedEncoder
-from governor.server.store.schema import deliveries, document_versions, runtime_keys, runtime_states
-from governor.server.store.sqlite import batches
+from governor.server.store.columns import Json, SharedEncoder, decode_time, encode_time
+from governor.server.store.schema import deliveries, document_versions, inventories, runtime_keys, runtime_states
+from governor.server.store.sqlite import batches, execute_many
 
 _MAX_ATTEMPTS: Final = 50
 
@@ -87,34 +88,43 @@ class ReportSummary(msgspec.Struct, frozen=True):
     acknowledged_time: datetime | None = None
 
 
-_COLUMNS: Final = tuple(runtime_states.c[name] for name in RuntimeState.__struct_fields__)
+_RAW: Final = sa.table("runtime_states", *(sa.column(name) for name in RuntimeState.__struct_fields__)).c
+"""Columns without types: their values are decoded here, which is faster."""
 _SUMMARY: Final = tuple(runtime_states.c[name] for name in ReportSummary.__struct_fields__)
 _SCAN: Final = 1000
 """For more runtimes than this the whole table is read."""
 _SHARED: Final = ("apply", "windows", "hold", "present", "attempts")
+_SUMMARY_JSON: Final = ("condition", "restraint", "acknowledged_profiles")
+_SUMMARY_TIMES: Final = ("until", "acknowledged_time")
+_TERMS: Final = tuple(cast("Json", runtime_states.c[name].type) for name in ("apply", "windows", "hold"))
+_PRESENT: Final = tuple(cast("Json", runtime_states.c[name].type) for name in ("present", "attempts"))
+_WINDOWS: Final = tuple[Window, ...]
 
 
 def find_states(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, RuntimeState]:
     """Return the states of the given runtimes that have one."""
     found: dict[str, RuntimeState] = {}
     for names in batches(runtimes):
-        statement = sa.select(*_COLUMNS).where(runtime_states.c.runtime.in_(names))
-        found |= {row.runtime: _state(row) for row in connection.execute(statement)}
+        statement = sa.select(*_RAW).where(_RAW.runtime.in_(names))
+        found |= {row[0]: _state(row) for row in connection.execute(statement)}
     return found
 
 
 def find_targets(connection: sa.Connection, runtimes: Collection[str]) -> dict[str, Target]:
     """Return what the newest delivery of each given runtime tells its agent."""
-    columns = runtime_states.c
-    statement = sa.select(columns.runtime, columns.digest, columns.apply, columns.windows, columns.hold)
+    statement = sa.select(_RAW.runtime, _RAW.digest, _RAW.apply, _RAW.windows, _RAW.hold)
     parts = [statement]
     if len(runtimes) <= _SCAN:
-        parts = [statement.where(columns.runtime.in_(names)) for names in batches(runtimes)]
-    return {
-        runtime: Target(digest, apply, windows or (), hold)
-        for part in parts
-        for runtime, digest, apply, windows, hold in connection.execute(part)
-    }
+        parts = [statement.where(_RAW.runtime.in_(names)) for names in batches(runtimes)]
+    known: dict[tuple[object, ...], Target] = {}
+    found: dict[str, Target] = {}
+    for part in parts:
+        for runtime, *values in connection.execute(part):
+            key = tuple(values)
+            if key not in known:
+                known[key] = Target(values[0], *_decoded(_TERMS, values[1:]))
+            found[runtime] = known[key]
+    return found
 
 
 def find_state(connection: sa.Connection, runtime: str) -> RuntimeState | None:
@@ -127,15 +137,24 @@ def put_states(connection: sa.Connection, states: Sequence[RuntimeState], known:
     shared = SharedEncoder()
     rows = [msgspec.structs.asdict(each) for each in states]
     for row in rows:
-        row |= {name: shared.encode(row[name]) for name in _SHARED}
-    if new := [row | {"reported": 0} for row in rows if row["runtime"] not in known]:
-        connection.execute(runtime_states.insert(), new)
+        for name in _SHARED:
+            row[name] = shared.encode(row[name])
+        row["time"] = encode_time(row["time"])
+    new = [row | {"reported": 0} for row in rows if row["runtime"] not in known]
+    execute_many(connection, runtime_states.insert(), new)
     _update(connection, [row for row in rows if row["runtime"] in known])
 
 
 def put_summaries(connection: sa.Connection, summaries: Iterable[ReportSummary]) -> None:
     """Store summaries of reports in place of the previous ones."""
-    _update(connection, [msgspec.structs.asdict(each) for each in summaries])
+    shared = SharedEncoder()
+    rows = [msgspec.structs.asdict(each) for each in summaries]
+    for row in rows:
+        for name in _SUMMARY_JSON:
+            row[name] = shared.encode(row[name])
+        for name in _SUMMARY_TIMES:
+            row[name] = encode_time(row[name])
+    _update(connection, rows)
 
 
 def _update(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
@@ -147,8 +166,8 @@ def _update(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         .where(runtime_states.c.runtime == sa.bindparam("key"))
         .values({name: sa.bindparam(f"new_{name}") for name in names})
     )
-    values = [{"key": row["runtime"]} | {f"new_{name}": row[name] for name in names} for row in rows]
-    connection.execute(statement, values)
+    values = [{"key": row["runtime"], **{f"new_{name}": row[name] for name in names}} for row in rows]
+    execute_many(connection, statement, values)
 
 
 def find_summaries(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, ReportSummary]:
@@ -176,9 +195,14 @@ class ProgressGroup(msgspec.Struct, frozen=True):
     count: int
 
 
-def count_progress(connection: sa.Connection, revision: int, without: Collection[str]) -> list[ProgressGroup]:
-    """Count the runtimes that a revision delivered to, except some, by what decides their progress."""
-    since, is_acknowledged = _since(revision)
+def count_progress(
+    connection: sa.Connection, revision: int, without: Collection[str], *, has_runtimes: bool = True
+) -> list[ProgressGroup]:
+    """Count the runtimes that a revision delivered to, except some, by what decides their progress.
+
+    ``has_runtimes`` if it created versions of Runtime documents.
+    """
+    since, is_acknowledged = _since(revision, has_runtimes=has_runtimes)
     state = runtime_states.c
     reason = sa.case((state.reported == state.sequence, state.reason), else_="")
     is_enrolled = runtime_keys.c.runtime.is_not(None)
@@ -195,14 +219,14 @@ def count_progress(connection: sa.Connection, revision: int, without: Collection
 
 def first_of_progress(connection: sa.Connection, revision: int, limit: int, runtime: str | None = None) -> list[str]:
     """Return the names of runtimes that a revision delivered to, those that are not done first."""
-    since, is_acknowledged = _since(revision)
+    since, is_acknowledged = _since(revision, has_runtimes=False)
     statement = sa.select(runtime_states.c.runtime).select_from(since)
     if runtime is not None:
         statement = statement.where(runtime_states.c.runtime == runtime)
     return list(connection.scalars(statement.order_by(is_acknowledged, runtime_states.c.runtime).limit(limit)))
 
 
-def _since(revision: int) -> tuple[sa.FromClause, sa.ColumnElement[bool]]:
+def _since(revision: int, *, has_runtimes: bool) -> tuple[sa.FromClause, sa.ColumnElement[bool]]:
     """Return the states of the runtimes of a revision, and whether a delivery since then is acknowledged.
 
     Such a delivery is not older than the first one of the revision, and contains its version of the Runtime document.
@@ -214,11 +238,21 @@ def _since(revision: int) -> tuple[sa.FromClause, sa.ColumnElement[bool]]:
         .subquery()
     )
     own, state = document_versions.c, runtime_states.c
-    is_own = sa.and_(own.kind == "Runtime", own.name == state.runtime, own.revision == revision)
-    joined = first.join(runtime_states, state.runtime == first.c.runtime).outerjoin(document_versions, is_own)
-    is_contained = sa.func.coalesce(state.acknowledged_version, 0) >= sa.func.coalesce(own.version, 0)
+    joined = first.join(runtime_states, state.runtime == first.c.runtime)
     is_after = sa.and_(state.acknowledged > 0, state.acknowledged >= first.c.sequence)
-    return joined, sa.and_(is_after, sa.or_(is_contained, state.acknowledged_version.is_(None)))
+    if not has_runtimes:
+        return joined, is_after
+    is_own = sa.and_(own.kind == "Runtime", own.name == state.runtime, own.revision == revision)
+    is_contained = sa.func.coalesce(state.acknowledged_version, 0) >= sa.func.coalesce(own.version, 0)
+    is_known = sa.or_(is_contained, state.acknowledged_version.is_(None))
+    return joined.outerjoin(document_versions, is_own), sa.and_(is_after, is_known)
+
+
+def count_pending(connection: sa.Connection, before: datetime) -> int:
+    """Return the number of runtimes whose newest delivery is from before a time and not acknowledged."""
+    state = runtime_states.c
+    statement = sa.select(sa.func.count()).where(state.acknowledged < state.sequence, state.time <= before)
+    return connection.scalar(statement) or 0
 
 
 def underived(connection: sa.Connection) -> list[str]:
@@ -234,6 +268,39 @@ def underive(connection: sa.Connection, runtimes: Iterable[str]) -> None:
         connection.execute(runtime_states.update().where(is_named).values(reported=None))
 
 
-def _state(row: sa.Row[tuple[object, ...]]) -> RuntimeState:
-    values = row._mapping  # noqa: SLF001 - public in SQLAlchemy
-    return RuntimeState(**values) if values["windows"] is not None else RuntimeState(**{**values, "windows": ()})
+def find_inventory(connection: sa.Connection, runtime: str) -> tuple[datetime, Inventory] | None:
+    """Return when a runtime's inventory last changed, and the inventory; None if its agent has sent none."""
+    statement = sa.select(inventories.c.received, inventories.c.body).where(inventories.c.runtime == runtime)
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else (row.received, row.body)
+
+
+def find_inventories(connection: sa.Connection, runtimes: Iterable[str]) -> Iterator[tuple[str, Inventory]]:
+    """Yield the inventories of those of some runtimes whose agents have sent one."""
+    columns = (inventories.c.runtime, inventories.c.body)
+    for some in batches(runtimes):
+        rows = connection.execute(sa.select(*columns).where(inventories.c.runtime.in_(some)))
+        yield from ((row.runtime, row.body) for row in rows)
+
+
+def put_inventory(connection: sa.Connection, runtime: str, inventory: Inventory, time: datetime) -> None:
+    """Replace the stored inventory of a runtime."""
+    delete_inventory(connection, runtime)
+    connection.execute(inventories.insert(), [{"runtime": runtime, "received": time, "body": inventory}])
+
+
+def delete_inventory(connection: sa.Connection, runtime: str) -> None:
+    """Delete the stored inventory of a runtime, if there is one."""
+    connection.execute(inventories.delete().where(inventories.c.runtime == runtime))
+
+
+def _state(row: sa.Row[Any]) -> RuntimeState:
+    values: tuple[Any, ...] = tuple(row)
+    terms, others = _decoded(_TERMS, values[6:9]), _decoded(_PRESENT, values[10:12])
+    return RuntimeState(*[*values[:6], *terms, decode_time(values[9]), *others, values[12]])
+
+
+def _decoded(types: tuple[Json, ...], values: Iterable[bytes | None]) -> list[Any]:
+    """Decode the values of some columns; windows of deliveries before migration 0004 are null."""
+    found = [each.decode(value) for each, value in zip(types, values, strict=True)]
+    return [() if value is None and each.of == _WINDOWS else value for each, value in zip(types, found, strict=True)]

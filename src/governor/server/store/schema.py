@@ -13,7 +13,7 @@ from governor.domain.reports import Report
 from governor.domain.windows import Hold, Restraint, Window
 from governor.server.store.columns import Json, SealedTree, Timestamp
 
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 """The newest migration, which produces these tables."""
 
 METADATA: Final = sa.MetaData()
@@ -76,8 +76,8 @@ deliveries: Final = sa.Table(
     sa.Column("runtime", sa.String, primary_key=True),
     sa.Column("sequence", sa.Integer, primary_key=True),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("revision", sa.Integer, sa.ForeignKey("revisions.number"), nullable=False, index=True),
-    sa.Column("digest", sa.String, nullable=False),  # of a bundle
+    sa.Column("revision", sa.Integer, sa.ForeignKey("revisions.number"), nullable=False),
+    sa.Column("digest", sa.String, nullable=False, index=True),  # of a bundle
     sa.Column("removals", Json(tuple[ResourceRef, ...], shared=True), nullable=False),
     sa.Column("apply", Json(ApplyPolicy, shared=True), nullable=False),
     sa.Column("time", Timestamp, nullable=False),
@@ -87,6 +87,7 @@ deliveries: Final = sa.Table(
     sa.Column("runtime_version", sa.Integer),  # of the Runtime document; null if issued by version 0.1
     sa.Column("windows", Json(tuple[Window, ...], shared=True)),  # null if issued before migration 0004
     sa.Column("hold", Json(Hold, shared=True)),
+    sa.Index("ix_deliveries_revision_runtime", "revision", "runtime", "sequence"),
 )
 
 reports: Final = sa.Table(
@@ -135,6 +136,7 @@ runtime_states: Final = sa.Table(
     sa.Column("acknowledged_profiles", Json(dict[str, int], shared=True)),
     sa.Column("acknowledged_version", sa.Integer),  # of the Runtime document
     sa.Column("acknowledged_time", Timestamp),
+    sa.Column("pruned", sa.Integer, nullable=False, server_default="0"),  # newest sequence that was pruned, or 0
 )
 
 inventories: Final = sa.Table(

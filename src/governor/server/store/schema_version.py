@@ -40,6 +40,14 @@ def prepare(path: Path) -> None:
         engine.dispose()
 
 
+def require_current(connection: sa.Connection, path: Path) -> None:
+    """Raise if a database is not of this version; only the server migrates."""
+    found = _read_version(connection)
+    if found != HEAD:
+        message = f"{path} has schema {found}, this version has {HEAD}: start the server of this version first"
+        raise GovernorError(Kind.PRECONDITION, "store-version", message)
+
+
 def _read_version(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(schema_version.name):
         return None

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -55,6 +55,21 @@ def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...]) -> sa.Engine:
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def execute_many(
+    connection: sa.Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Execute a statement once for each row, whose values are as the driver takes them.
+
+    SQLAlchemy would spend more time on converting the values than the database on storing them.
+    """
+    if not rows:
+        return
+    compiled = statement.compile(dialect=connection.dialect, column_keys=list(rows[0]))
+    names = compiled.positiontup
+    parameters = [tuple([row[name] for name in names]) for row in rows] if names else list(map(dict, rows))
+    connection.exec_driver_sql(str(compiled), parameters)
 
 
 def batches(names: Iterable[T]) -> Iterator[list[T]]:

@@ -21,6 +21,7 @@ from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.server.watch.followers import Followers, is_followed
 
+TOO_MANY_WATCHES: Final = "too-many-watches"
 _SESSIONS_PER_START: Final = 2**32
 
 
@@ -172,9 +173,11 @@ class Stream:
 class Hub:
     """All open streams, by topic. Sessions are numbered in the order in which watches were accepted."""
 
-    def __init__(self, clock: Clock, starts: int = 0) -> None:
+    def __init__(self, clock: Clock, starts: int = 0, max_watches: int = 1_000_000) -> None:
         """``starts`` is the number of this start of the server, so that sessions increase over restarts."""
         self._clock = clock
+        self._max_watches = max_watches
+        self._watches = 0
         self._session = starts * _SESSIONS_PER_START
         self._sessions: dict[str, tuple[str, int]] = {}
         self._held: dict[str, int] = {}
@@ -209,6 +212,7 @@ class Hub:
             raise GovernorError(Kind.UNAVAILABLE, "stopping", "the server is stopping; reconnect")
         if watcher is not None:
             self._supersede(topic, credential, watcher)
+            self._check_limit(topic)
         self._session += 1
         stream = Stream(credential, watcher, self._clock.now(), self._session, outlet)
         self._add(topic, stream)
@@ -319,7 +323,16 @@ class Hub:
 
     def open_watches(self) -> int:
         """Return the number of open watches."""
-        return sum(len(streams) for topic, streams in self._streams.items() if not is_followed(topic))
+        return self._watches
+
+    def _check_limit(self, topic: str) -> None:
+        """Raise if there are too many watches; one that replaces another of its runtime is not counted."""
+        if self._watches >= self._max_watches and topic not in self._streams:
+            message = (
+                f"this server has {self._watches} open watches, and its limit (max-watches) is {self._max_watches}; "
+                "raise the limit, together with that of open files, or reconnect later"
+            )
+            raise GovernorError(Kind.UNAVAILABLE, TOO_MANY_WATCHES, message)
 
     def _supersede(self, topic: str, credential: str, watcher: Watcher) -> None:
         """Close the streams that a watch replaces; raise if another agent is watching."""
@@ -334,9 +347,11 @@ class Hub:
         if topic not in self._streams:
             self._since[topic] = self._clock.now()
         self._streams.setdefault(topic, set()).add(stream)
+        self._watches += not is_followed(topic)
 
     def _remove(self, topic: str, stream: Stream) -> None:
         self._streams[topic].discard(stream)
+        self._watches -= not is_followed(topic)
         if not self._streams[topic]:
             del self._streams[topic]
             self._since[topic] = self._clock.now()

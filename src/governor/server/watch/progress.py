@@ -26,7 +26,7 @@ from governor.server.store.deliveries import (
     newest_reports,
     targets_of,
 )
-from governor.server.store.documents import find_revisions, versions_in
+from governor.server.store.documents import revision_time, versions_in
 from governor.server.store.identities import enrolled_runtimes, revocations
 from governor.server.store.runtime_states import ProgressGroup, count_progress, first_of_progress
 from governor.server.store.sqlite import Store
@@ -91,9 +91,10 @@ def read_progress(
     records = _read_records(connection, revision, listed, pending)
     if only is not None:
         return RevisionRecord((), 0, records)
-    groups = tuple(count_progress(connection, revision, deleted))
-    time = find_revisions(connection, number=revision)[0].time
-    return RevisionRecord(groups, len(pending), records, versions_in(connection, revision), time)
+    versions, time = versions_in(connection, revision), revision_time(connection, revision)
+    has_runtimes = any(name.startswith("Runtime/") for name in versions)
+    groups = tuple(count_progress(connection, revision, deleted, has_runtimes=has_runtimes))
+    return RevisionRecord(groups, len(pending), records, versions, time)
 
 
 def _read_records(
