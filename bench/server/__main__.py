@@ -2,6 +2,9 @@
 
 make bench-server N=10000        (or: python -m bench.server --agents 500 --rounds 1)
 
+Ten thousand agents are measured after a thousand and three thousand, to show how the figures grow; --tls measures only
+them, with TLS.
+
 A client process holds one watch per agent with minimal protocol code; the server is a process of its own. Times begin
 when a change is requested. In each round the agents first watch and then poll every ten seconds, as in the proof of
 concept, on the same server.
@@ -13,12 +16,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Final
 
 from bench.machine import load, machine
 from bench.server import rounds
-from bench.server.report import Figures, table
+from bench.server.chart import chart
+from bench.server.report import PUBLISHED, Figures, table
 from bench.server.subject import profile, subject
 from bench.server.swarm import swarm
+from toolchain.repository import REPOSITORY
+
+CHART: Final = REPOSITORY / "docs" / "benchmarks-server.svg"
+GROWTH: Final = (1_000, 3_000)
 
 
 async def measure(directory: Path, options: argparse.Namespace) -> Figures:
@@ -85,15 +94,29 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def measure_all(options: argparse.Namespace) -> list[Figures]:
+    """Measure one number of agents after the other, the largest one last."""
+    sizes = [*(GROWTH if options.agents == PUBLISHED and not options.tls else ()), options.agents]
+    measured = []
+    for size in sizes:
+        log(f"measuring {size:,} agents")
+        chosen = argparse.Namespace(**{**vars(options), "agents": size})
+        with tempfile.TemporaryDirectory(prefix="governor-bench-") as temporary:
+            measured.append(asyncio.run(measure(Path(temporary), chosen)))
+    return measured
+
+
 def main() -> int:
     """Measure and print; return the exit status."""
     options = parse()
-    began_s = time.monotonic()
-    print(machine(), flush=True)
-    with tempfile.TemporaryDirectory(prefix="governor-bench-") as temporary:
-        figures = asyncio.run(measure(Path(temporary), options))
-    print("", *table(figures), sep="\n")
+    where, began_s = machine(), time.monotonic()
+    print(where, flush=True)
+    measured = measure_all(options)
+    print("", *table(measured[-1]), sep="\n")
     print(f"\nTook {time.monotonic() - began_s:.0f} s, load {load():.1f} at the end.")
+    if len(measured) > 1:
+        CHART.write_text(chart(measured, f"make bench-server. {where}"), encoding="utf-8")
+        log(f"the chart is in {CHART}")
     return 0
 
 

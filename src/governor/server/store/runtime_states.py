@@ -3,7 +3,7 @@
 The progress of a revision is counted from these rows. What an agent found in its runtime, the inventory, is here too.
 """
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 
