@@ -52,6 +52,8 @@ async def measure(directory: Path, options: argparse.Namespace) -> Figures:
                 await agents.do("watch")
         one = await rounds.one_of_all(server, agents, options.changes)
         log(f"one of all: {sorted(one)[len(one) // 2] * 1000:.1f} ms")
+        history = await rounds.history(server, options.history)
+        log(f"history: {history}")
         lists = await rounds.lists(server)
         log(f"lists: {lists}")
         reconnected = await rounds.reconnect(server, agents)
@@ -68,6 +70,7 @@ async def measure(directory: Path, options: argparse.Namespace) -> Figures:
             tuple(followed),
             tuple(polled),
             tuple(one),
+            history,
             lists,
             *reconnected,
             distinct,
@@ -86,6 +89,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--agents", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--changes", type=int, default=20, help="changes of one runtime")
+    parser.add_argument("--history", type=int, default=1000, help="further changes of one runtime")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds of each measurement without a change")
     parser.add_argument("--heartbeat", type=float, default=30.0, help="seconds between two checks of an agent")
     parser.add_argument("--tls", action="store_true", help="measure with TLS")
@@ -112,7 +116,7 @@ def main() -> int:
     where, began_s = machine(), time.monotonic()
     print(where, flush=True)
     measured = measure_all(options)
-    print("", *table(measured[-1]), sep="\n")
+    print("", *table(measured), sep="\n")
     print(f"\nTook {time.monotonic() - began_s:.0f} s, load {load():.1f} at the end.")
     if len(measured) > 1:
         CHART.write_text(chart(measured, f"make bench-server. {where}"), encoding="utf-8")

@@ -1,6 +1,6 @@
 """The table of the server's benchmark, with the aims for ten thousand agents."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
@@ -23,6 +23,7 @@ class Figures(msgspec.Struct, frozen=True):
     followed: tuple[Shared, ...]
     polling: tuple[Polling, ...]
     one: tuple[float, ...]
+    history: tuple[float, float]
     lists: dict[str, float]
     reconnected: float
     reconnected_cpu: float
@@ -89,7 +90,7 @@ ROWS: Final = (
     Row("KiB of memory per agent above idle", lambda each: each.connected.kib_per_agent, 1, 30),
     Row("s until all are connected", lambda each: each.connected.seconds, 1),
     Row("% of a core, watches only", lambda each: each.connected.idle_cpu_percent, 1, 5),
-    Row("% of a core, with a check of each agent every 30 s", lambda each: each.connected.beating_cpu_percent, 1),
+    Row("% of a core, with a check of each agent every 30 s", lambda each: each.connected.beating_cpu_percent, 1, 5),
     Row("shared change: ms until answered", _middle(_shared, lambda each: each.answered * 1000), 0, 300),
     Row("shared change: s until received, p50", _middle(_shared, lambda each: each.received.p50), 2, 0.8),
     Row("shared change: s until received, p99", _middle(_shared, lambda each: each.received.p99), 2, 2),
@@ -107,6 +108,8 @@ ROWS: Final = (
     ),
     Row("one runtime: ms until received, p50", lambda each: median(each.one) * 1000, 1, 20),
     Row("one runtime: ms until received, p99", lambda each: p99(each.one) * 1000, 1),
+    Row("one runtime: CPU ms per change, changes 1 to 100", lambda each: each.history[0] * 1000, 1),
+    Row("one runtime: CPU ms per change, changes 901 to 1,000", lambda each: each.history[1] * 1000, 1),
     Row("all bundles distinct: s until answered", lambda each: each.distinct.answered, 2),
     Row("all bundles distinct: s until received, p99", lambda each: each.distinct.received.p99, 2, 15),
     Row("all bundles distinct: CPU s", lambda each: each.distinct.cpu, 1),
@@ -122,11 +125,11 @@ ROWS: Final = (
 )
 
 
-def table(figures: Figures) -> Iterator[str]:
-    """Yield the table; aims appear only for as many agents as they are for."""
-    has_aims = figures.agents == PUBLISHED
-    yield f"| {figures.agents:,} agents | |{' aim |' if has_aims else ''}"
-    yield f"|---|---|{'---|' if has_aims else ''}"
+def table(measured: Sequence[Figures]) -> Iterator[str]:
+    """Yield the table, one column for each number of agents; aims appear only if the last one is what they are for."""
+    has_aims = measured[-1].agents == PUBLISHED
+    yield f"| agents | {' | '.join(f'{each.agents:,}' for each in measured)} |{' aim |' if has_aims else ''}"
+    yield f"|---|{'---|' * len(measured)}{'---|' if has_aims else ''}"
     for row in ROWS:
-        aim = f" {row.verdict(figures)} |" if has_aims else ""
-        yield f"| {row.title} | {row.shown(figures)} |{aim}"
+        aim = f" {row.verdict(measured[-1])} |" if has_aims else ""
+        yield f"| {row.title} | {' | '.join(map(row.shown, measured))} |{aim}"

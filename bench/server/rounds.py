@@ -134,6 +134,16 @@ async def one_of_all(subject: Subject, swarm: Swarm, changes: int) -> list[float
     return times
 
 
+async def history(subject: Subject, changes: int) -> tuple[float, float]:
+    """Change one runtime many times; return the server's CPU time per change of the first and the last tenth."""
+    tenth, spent_s = changes // 10, [subject.cpu_s]
+    for number in range(changes):
+        await subject.apply(profile("one", {"runtime": name_of(0)}, f"history-{number}"))
+        if (number + 1) % tenth == 0:
+            spent_s.append(subject.cpu_s)
+    return (spent_s[1] - spent_s[0]) / tenth, (spent_s[-1] - spent_s[-2]) / tenth
+
+
 async def distinct(subject: Subject, swarm: Swarm, value: str) -> Shared:
     """Change one profile of all runtimes whose bundles then differ by the runtime's name."""
     await swarm.do("expect")

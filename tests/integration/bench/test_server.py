@@ -16,6 +16,7 @@ async def test_every_agent_gets_and_acknowledges_each_change(tmp_path: Path) -> 
         shared = await rounds.share(server, agents, "a")
         followed = await rounds.share(server, agents, "b", acknowledge=True, follow=True)
         one = await rounds.one_of_all(server, agents, 2)
+        await rounds.history(server, 10)
         await rounds.reconnect(server, agents)
         distinct = await rounds.distinct(server, agents, "c")
         big = await rounds.big(server, agents, "d")

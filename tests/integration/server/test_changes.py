@@ -248,7 +248,9 @@ async def test_yaml_text_is_accepted(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {bed.admin_token.reveal()}", "Content-Type": "application/yaml"}
         async with (
             aiohttp.ClientSession(headers=headers) as session,
-            session.post(f"{bed.url}{PREFIX}/changes", data=text, params={"message": "by hand"}) as response,
+            session.post(
+                f"{bed.url}{PREFIX}/changes", data=text, params={"message": "by hand", "allRuntimes": "true"}
+            ) as response,
         ):
             change = await response.json()
     assert (response.status, change["revision"], change["message"]) == (200, 1, "by hand")

@@ -45,6 +45,7 @@ def _request(call: Call, parsed: list[Parsed]) -> ChangeRequest:
         message=call.query.get("message", ""),
         dry_run=call.flag("dryRun"),
         allow_deletions=call.flag("allowDeletions"),
+        all_runtimes=call.flag("allRuntimes"),
     )
 
 

@@ -55,6 +55,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             Query("message", "Message of the change, for a YAML body"),
             Query("dryRun", "Validate and preview without storing, for a YAML body", "boolean"),
             Query("allowDeletions", "Allow large deletions, for a YAML body", "boolean"),
+            Query("allRuntimes", "List every affected runtime, for a YAML body", "boolean"),
         ),
     ),
     Endpoint("GET", "/changes/{change}", changes.get, Access.VIEWER, "Get a change by its id", response=Change),

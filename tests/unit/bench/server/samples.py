@@ -18,6 +18,7 @@ def figures(agents: int = 10_000, answered: float = 0.25) -> Figures:
         (reported,),
         (Polling(SPREAD, 90.0),),
         (0.01, 0.012, 0.03),
+        (0.004, 0.005),
         {"list": 0.02},
         20.0,
         15.0,

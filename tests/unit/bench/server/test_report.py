@@ -6,20 +6,20 @@ from tests.unit.bench.server.samples import figures
 
 
 def test_a_value_is_the_median_of_its_rounds_and_is_compared_with_its_aim() -> None:
-    lines = list(table(figures()))
+    lines = list(table([figures()]))
     assert "| shared change: ms until answered | 250 | 300: met |" in lines
     assert "| one runtime: ms until received, p50 | 12.0 | 20: met |" in lines
     assert "| list: ms | 20 |  |" in lines
 
 
 def test_a_missed_aim_is_named() -> None:
-    assert "| shared change: ms until answered | 400 | 300: missed |" in list(table(figures(answered=0.4)))
+    assert "| shared change: ms until answered | 400 | 300: missed |" in list(table([figures(answered=0.4)]))
 
 
 def test_aims_are_shown_only_for_the_number_of_agents_that_they_are_for() -> None:
-    lines = list(table(figures(500, answered=0.4)))
-    assert lines[0] == "| 500 agents | |"
-    assert "| shared change: ms until answered | 400 |" in lines
+    lines = list(table([figures(100), figures(500, answered=0.4)]))
+    assert lines[0] == "| agents | 100 | 500 |"
+    assert "| shared change: ms until answered | 250 | 400 |" in lines
 
 
 def test_a_spread_begins_with_the_request() -> None:
