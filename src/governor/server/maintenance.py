@@ -42,7 +42,7 @@ class Pruner:
     async def prune(self) -> int:
         """Remove what is not kept, in transactions of a few runtimes each; return how many deliveries."""
         total = 0
-        while removed := await self._store.write(lambda connection: prune(connection, self._keep)):
+        while (removed := await self._store.write(lambda connection: prune(connection, self._keep))) is not None:
             total += removed
             await self._clock.sleep(_PAUSE_S)
         if total:

@@ -19,6 +19,7 @@ from governor.process.clock import VirtualClock
 from governor.server.api.endpoints import MAX_BODY_BYTES
 from governor.server.database_commands import db
 from governor.server.maintenance import PendingCount, Pruner
+from governor.server.store import retention
 from governor.server.store.incarnation import current_incarnation
 from governor.wire.rest import PREFIX
 from testbed.waiting import until
@@ -60,6 +61,20 @@ async def test_only_the_newest_deliveries_and_the_acknowledged_one_are_kept(tmp_
     # The resources since the verified delivery are known without the pruned ones.
     assert newest.removals == ()
     assert [each.summary.state for each in views] == ["Pending", "Pending"]
+
+
+async def test_pruning_goes_on_after_runtimes_of_which_everything_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "RUNTIMES_AT_ONCE", 1)
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), runtime("r2"), layer("0"))
+        agent = await bed.enrol("r1")
+        await agent.report(await agent.newest(), State.VERIFIED)
+        await bed.apply(layer("1"))
+        await Pruner(bed.services.store, bed.services.clock, keep=1).prune()
+        kept = await rows(bed, "SELECT runtime || sequence FROM deliveries ORDER BY 1")
+    assert kept == ["r11", "r12", "r22"]
 
 
 async def test_an_agent_that_holds_a_pruned_delivery_gets_the_newest_one_in_the_same_incarnation(

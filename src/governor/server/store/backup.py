@@ -45,13 +45,13 @@ def prune(database: Path, keep: int) -> int:
     _require(database)
     engine, total = writer_engine(database), 0
     try:
-        removed = 1
-        while removed:
+        removed: int | None = 0
+        while removed is not None:
+            total += removed
             with engine.begin() as connection:
                 schema_version.require_current(connection, database)
                 removed = retention.prune(connection, keep)
                 mark_commit(connection)
-            total += removed
     except sa.exc.DBAPIError as error:
         raise invalid("database-unreadable", f"{database} cannot be pruned: {error.orig}") from error
     finally:

@@ -15,16 +15,19 @@ RUNTIMES_AT_ONCE: Final = 200
 """Runtimes whose deliveries are pruned in one transaction."""
 
 
-def prune(connection: sa.Connection, keep: int) -> int:
-    """Remove superseded deliveries of some runtimes, within one transaction; return how many, 0 if none is left.
+def prune(connection: sa.Connection, keep: int) -> int | None:
+    """Remove superseded deliveries of some runtimes, within one transaction; return how many, None if none is left.
 
     The newest ``keep`` of each runtime are kept, and its newest acknowledged one.
     """
     state = runtime_states.c
     last = (state.sequence - keep).label("last")
     statement = sa.select(state.runtime, last, state.acknowledged).where(last > state.pruned)
+    found = connection.execute(statement.limit(RUNTIMES_AT_ONCE)).all()
+    if not found:
+        return None
     removed, digests = 0, set[str]()
-    for runtime, last_sequence, acknowledged in connection.execute(statement.limit(RUNTIMES_AT_ONCE)).all():
+    for runtime, last_sequence, acknowledged in found:
         is_old = _between(deliveries, runtime, last_sequence, acknowledged)
         digests.update(connection.scalars(sa.select(deliveries.c.digest).where(is_old)))
         connection.execute(reports.delete().where(_between(reports, runtime, last_sequence, acknowledged)))
