@@ -86,8 +86,9 @@ class Bed:
 
     async def change(self, note: str) -> int:
         """Change the component and return the sequence of its delivery."""
-        (changed,) = (await self.server.apply(store(note))).runtimes
-        return changed.sequence
+        await self.server.apply(store(note))
+        async with self.server.client() as admin:
+            return (await admin.runtime("r1")).sequence
 
     def note_in_use(self) -> str:
         """Return the component file, which shows the change that the sidecar uses once it is verified."""

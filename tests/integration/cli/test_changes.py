@@ -148,6 +148,19 @@ async def test_diff_exits_with_one_if_something_differs(governor: CommandLine) -
     assert (await governor.run("diff", "-f", "all.yaml")).code == EXIT_CODE[Kind.INVALID]
 
 
+async def test_diff_shows_runtimes_that_change_alike_once_unless_all_are_requested(governor: CommandLine) -> None:
+    names = [f"alike-{number}" for number in range(5)]
+    alike = {"matchExpressions": [{"key": "alike", "operator": "Exists"}]}
+    documents = [{**runtime(name), "metadata": {"name": name, "labels": {"alike": "yes"}}} for name in names]
+    governor.write("all.yaml", *documents, profile("alike", None, selector=alike))
+    grouped = await governor.run("diff", "-f", "all.yaml")
+    every = await governor.run("diff", "-f", "all.yaml", "--all-runtimes")
+    assert "5 runtimes (alike-0, alike-1, alike-2 and 2 more): resources change" in grouped.lines
+    assert [line for line in every.lines if line.startswith("runtime ")] == [
+        f"runtime {name}: resources change" for name in names
+    ]
+
+
 async def test_a_rejected_document_is_reported_at_file_and_line_and_changes_nothing(governor: CommandLine) -> None:
     governor.write("a-good.yaml", runtime("refused"))
     bad = governor.write("b-bad.yaml", runtime("refused-2"), profile("refused", "refused", priority="high"))

@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import pytest_asyncio
 
 from governor import yamltext
+from governor.client import api
 from governor.domain.changes import Revision
 from governor.domain.reports import State
 from governor.errors import Kind
@@ -52,6 +54,40 @@ async def test_json_output_decodes_to_the_rest_bodies(governor: CommandLine) -> 
     revision = await governor.run("get", "revisions", str(newest.number), "-o", "json")
     assert msgspec.json.decode(revision.out, type=Revision) == newest
     assert newest.message == "to be read"
+
+
+def labelled(name: str, **labels: str) -> dict[str, Any]:
+    document = runtime(name)
+    return {**document, "metadata": {"name": name, "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), ["many-0", "many-1", "many-2", "many-3", "many-4"]),
+        (("-l", "zone in (a,b),!old"), ["many-1", "many-2", "many-4"]),
+        (("--contains", "y-3"), ["many-3"]),
+        (("--state", "NotWatching"), []),
+    ],
+    ids=["all pages", "labels", "name", "state"],
+)
+async def test_runtimes_are_listed_page_by_page_and_filtered_by_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], expected: list[str]
+) -> None:
+    monkeypatch.setattr(api, "PAGE", 2)
+    async with running(tmp_path / "server") as many:
+        governor = CommandLine(many, tmp_path)
+        zones = [labelled(f"many-{number}", zone="ab"[number % 2]) for number in (1, 2, 4)]
+        governor.write("all.yaml", *zones, labelled("many-0", zone="c"), labelled("many-3", zone="a", old="1"))
+        await governor.run("apply", "-f", "all.yaml", "--no-wait")
+        listed = await governor.run("get", "runtimes", "-o", "json", *options)
+    assert [each.name for each in msgspec.json.decode(listed.out, type=list[RuntimeView])] == expected
+
+
+async def test_a_selector_that_cannot_be_parsed_is_rejected(governor: CommandLine) -> None:
+    rejected = await governor.run("get", "runtimes", "--selector", "a in b")
+    assert rejected.code == EXIT_CODE[Kind.INVALID]
+    assert "a in b" in rejected.err
 
 
 async def test_a_printed_profile_can_be_applied_again(governor: CommandLine) -> None:
