@@ -3,7 +3,7 @@
 make bench-server N=10000        (or: python -m bench.server --agents 500 --rounds 1)
 
 Ten thousand agents are measured after a thousand and three thousand, to show how the figures grow; --tls measures only
-them, with TLS.
+them, with TLS. Polling is measured only with the most agents.
 
 A client process holds one watch per agent with minimal protocol code; the server is a process of its own. Times begin
 when a change is requested. In each round the agents first watch and then poll every ten seconds, as in the proof of
@@ -90,7 +90,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--changes", type=int, default=20, help="changes of one runtime")
     parser.add_argument("--history", type=int, default=1000, help="further changes of one runtime")
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds of each measurement without a change")
+    parser.add_argument("--idle", type=float, default=15.0, help="seconds of each measurement without a change")
     parser.add_argument("--heartbeat", type=float, default=30.0, help="seconds between two checks of an agent")
     parser.add_argument("--tls", action="store_true", help="measure with TLS")
     parser.add_argument("--polling", action=argparse.BooleanOptionalAction, default=True)
@@ -104,7 +104,8 @@ def measure_all(options: argparse.Namespace) -> list[Figures]:
     measured = []
     for size in sizes:
         log(f"measuring {size:,} agents")
-        chosen = argparse.Namespace(**{**vars(options), "agents": size})
+        polling = options.polling and size == options.agents
+        chosen = argparse.Namespace(**{**vars(options), "agents": size, "polling": polling})
         with tempfile.TemporaryDirectory(prefix="governor-bench-") as temporary:
             measured.append(asyncio.run(measure(Path(temporary), chosen)))
     return measured
