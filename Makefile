@@ -108,7 +108,7 @@ kube-bench-servers:
 	@tools/bootstrap $(KUBE_BENCH_SERVERS)
 
 proxy-servers:
-	@tools/bootstrap $(PROXY_SERVERS)
+	@tools/bootstrap $(PROXY_SERVERS) $(NODE_SERVERS)
 
 image-servers:
 	@tools/bootstrap renderer

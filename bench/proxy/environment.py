@@ -10,7 +10,10 @@ from typing import Final
 import msgspec
 
 from bench.proxy.operations import (
+    CREATE,
+    LIST,
     POD_LIFECYCLE,
+    VERSION,
     ListContainers,
     Operation,
     PodLifecycle,
@@ -59,9 +62,9 @@ class Environment:
     async def operations(self, runtime: Runtime, sizes: Sizes) -> list[Operation]:
         """Create what the operations need and return them."""
         listing = await ListContainers.of_new_pod(self.direct, self._cgroup)
-        calls: dict[str, Prepare] = {"Version": prepare_version, "ListContainers(100)": listing}
+        calls: dict[str, Prepare] = {VERSION: prepare_version, LIST: listing}
         if runtime == "fake":
-            calls["CreateContainer"] = prepare_create
+            calls[CREATE] = prepare_create
         operations = [
             Operation(title, prepare, at_once, sizes.calls * (1 if at_once == 1 else 4))
             for title, prepare in calls.items()

@@ -13,7 +13,12 @@ from testbed.cri.client import CriClient, Repetition
 from testbed.cri.control import Json
 from testbed.cri.pods import Pod
 
+VERSION: Final = "Version"
+LIST: Final = "ListContainers(100)"
+CREATE: Final = "CreateContainer"
 POD_LIFECYCLE: Final = "a pod's life"
+SINGLE: Final = ", 1 at once"
+"""How the names of operations end that are called one after another."""
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -40,7 +45,12 @@ class Operation(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """Key of its samples."""
-        return f"{self.title}, {self.at_once} at once"
+        return operation_name(self.title, self.at_once)
+
+
+def operation_name(title: str, at_once: int) -> str:
+    """Return the key of an operation's samples."""
+    return f"{title}, {at_once} at once"
 
 
 @asynccontextmanager
