@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -30,7 +31,14 @@ from governor.reconciler.controllers.cluster_states import cluster_states_contro
 from governor.reconciler.controllers.clusters import clusters_controller
 from governor.reconciler.controllers.installations import installations_controller
 from governor.reconciler.controllers.module_instances import ModuleWork, module_instances_controller
+from governor.reconciler.controllers.notifications import (
+    Wakeups,
+    cluster_notifications_controller,
+    module_notifications_controller,
+)
 from governor.reconciler.controllers.watched import MANAGER
+from governor.reconciler.notifications.delivery import Deliveries
+from governor.reconciler.notifications.webhook import Webhooks, read_endpoint
 from governor.reconciler.release.reference import ensure_key
 from governor.reconciler.render.cache import CachingRenderer, RenderCache
 from governor.reconciler.render.installed import installed_renderer
@@ -73,7 +81,8 @@ class Reconciler:
         targets = Targets(transport, self._hub, access, limits)
         self.reachability = Reachability(targets, clock)
         self._targets = TargetWatches(targets, self._hub, settings.namespace, clock)
-        self._work = ModuleWork(Tools(self._hub, charts, renderer), self._targets)
+        self._deliveries = Deliveries(Webhooks(clock), partial(read_endpoint, self._hub, settings.namespace))
+        self._work = ModuleWork(Tools(self._hub, charts, renderer), self._targets, clock, self._deliveries)
         self.operator = Operator(
             NAME,
             self._controllers(),
@@ -93,14 +102,22 @@ class Reconciler:
         self._not_prepared = "the definitions of the kinds are not checked yet"
 
     def _controllers(self) -> Sequence[Controller[Any]]:
+        modules, clusters = Wakeups(), Wakeups()
         return (
             clusters_controller(self._clock),
             cluster_states_controller(
-                self._clock, self.reachability, self._settings.unknown_after, self._targets.forget
+                self._clock,
+                self.reachability,
+                self._settings.unknown_after,
+                self._targets.forget,
+                self._deliveries,
+                clusters,
             ),
             installations_controller(self._clock),
             channels_controller(),
-            module_instances_controller(self._work, self._targets),
+            module_instances_controller(self._work, self._targets, modules),
+            module_notifications_controller(self._deliveries, modules),
+            cluster_notifications_controller(self._deliveries, clusters),
         )
 
     def not_ready(self) -> str:

@@ -20,7 +20,7 @@ from governor.process.telemetry import logging
 from governor.reconciler.core_kinds import NAMESPACES, SECRETS
 from governor.reconciler.kinds.cluster import Cluster, KubeconfigSecret
 from governor.reconciler.kinds.state import Problem
-from governor.reconciler.states.cluster_state import Reach
+from governor.reconciler.states.cluster_state import UNREACHABLE, Reach
 from governor.values.printing import one_line
 
 PROBE_TIMEOUT_S: Final = 10.0
@@ -203,6 +203,6 @@ def _is_same_problem(last: Reach, now: Reach) -> bool:
 
 def problem_of(name: str, error: Exception) -> Problem:
     """Return why a cluster cannot be used."""
-    reason = _REASONS.get(error.kind, "Unreachable") if isinstance(error, GovernorError) else "Unreachable"
+    reason = _REASONS.get(error.kind, UNREACHABLE) if isinstance(error, GovernorError) else UNREACHABLE
     text = str(error) or f"no answer within {PROBE_TIMEOUT_S:g} s"
     return Problem(reason, f"cluster {name} cannot be reached: {text}", Actor.OPERATOR)

@@ -19,6 +19,7 @@ from testbed.recipes import provide
 from testbed.reconciler import Reconciler
 from testbed.waiting import until
 from toolchain.errors import TestbedError
+from toolchain.oci import LOCAL
 from toolchain.repository import REPOSITORY
 
 WITHIN_S = 240
@@ -49,8 +50,8 @@ class ModuleUser:
 
     async def add(self, module: str, version: str, chart: Path, values: Manifest, **more: object) -> None:
         source = {"directory": str(chart), "digest": digest_of(chart)}
-        spec = {"module": module, "version": version, "namespace": NAMESPACE, "chart": source, "values": values}
-        await self.apply("Module", f"{module}-{version}", **spec, **more)
+        spec: dict[str, object] = {"module": module, "version": version, "chart": source, "values": values}
+        await self.apply("Module", f"{module}-{version}", **(spec | {"namespace": NAMESPACE} | more))
 
     async def install(self, module: str, version: str) -> None:
         """Install a version and wait until it is applied and ready."""
@@ -91,6 +92,32 @@ async def watched(cluster: Cluster, *arguments: str) -> AsyncIterator[list[str]]
         process.terminate()
         await process.wait()
         await task
+
+
+async def test_not_enough_memory_is_escalated_to_the_user_and_the_fix_is_noticed_at_once(user: ModuleUser) -> None:
+    def module(memory: str) -> Manifest:
+        container = {"name": "web", "image": f"{LOCAL}/pause:1", "resources": {"requests": {"memory": memory}}}
+        labels = {"app": "web"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+        return {"objects": [web]}
+
+    await user.apply("Cluster", "local", access={"inCluster": {}}, pendingTimeout=5)
+    await user.add("web", "1.0.0", OBJECTS, module("4Ti"), namespace=user.namespace)
+    await user.add("web", "1.0.1", OBJECTS, module("1Mi"), namespace=user.namespace)
+    await user.apply("Installation", "web", module="web", version="1.0.0", cluster="local")
+    await user.kubectl("wait", "moduleinstance/web.local", "--for=create", f"--timeout={WITHIN_S}s")
+    for expected in ("condition=Escalated", "jsonpath={.status.failure.type}=NotSchedulable"):
+        await user.kubectl("wait", "moduleinstance/web.local", f"--for={expected}", f"--timeout={WITHIN_S}s")
+    found = await user.kubectl(
+        "get", "moduleinstance/web.local", "--output=jsonpath={.status.state}: {.status.message}"
+    )
+    assert found.startswith("Warning: ")
+    assert "Insufficient memory" in found
+    await user.install("web", "1.0.1")
+    await user.kubectl("delete", "installation/web")
+    await user.kubectl("wait", "moduleinstances", "--all", "--for=delete", f"--timeout={WITHIN_S}s")
 
 
 @pytest.mark.soak  # half a minute

@@ -126,10 +126,17 @@ class Context(Generic[T_co]):
             )
         return await self._tools.status.write(self.object, status)
 
-    def event(self, reason: str, message: str, event_type: EventType = EventType.NORMAL) -> None:
+    def event(
+        self,
+        reason: str,
+        message: str,
+        event_type: EventType = EventType.NORMAL,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
         """Record an Event about the object: ``kubectl describe`` shows it. Never waits and never fails."""
         if isinstance(self.object, View):
-            self._tools.recorder.record(self._tools.resource, self.object.metadata, event_type, reason, message)
+            metadata = self.object.metadata
+            self._tools.recorder.record(self._tools.resource, metadata, event_type, reason, message, annotations)
 
     async def _readiness(self, report: ConvergeReport) -> Readiness:
         refs = [result.ref for result in report.apply.results]

@@ -10,7 +10,7 @@
 import datetime
 import enum
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -48,6 +48,8 @@ class Occurrence(msgspec.Struct, frozen=True):
     type: EventType
     reason: str
     message: str
+    annotations: Mapping[str, str] = {}
+    """Annotations of the Event; those of the last occurrence are kept."""
 
 
 class EventWrite(msgspec.Struct, frozen=True):

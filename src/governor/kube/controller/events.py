@@ -5,6 +5,7 @@ those that the API server rejects. ``event_correlator`` decides what is written.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from governor.errors import GovernorError, Kind
@@ -51,11 +52,17 @@ class EventRecorder:
         self._full, self._limited, self._rejected = (dropped.labels(each) for each in ("queue", "rate", "error"))
 
     def record(
-        self, resource: ApiResource, metadata: Metadata, event_type: EventType, reason: str, message: str
+        self,
+        resource: ApiResource,
+        metadata: Metadata,
+        event_type: EventType,
+        reason: str,
+        message: str,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Queue an Event about an object."""
         ref = ObjectRef(resource.group, resource.kind, metadata.namespace, metadata.name)
-        occurrence = Occurrence(ref, resource.api_version, metadata.uid, event_type, reason, message)
+        occurrence = Occurrence(ref, resource.api_version, metadata.uid, event_type, reason, message, annotations or {})
         write = self._correlator.correlate(occurrence, self._clock.now())
         if write is None:
             self._limited.inc()
@@ -104,6 +111,7 @@ class EventRecorder:
         change = {
             "count": write.count,
             "message": write.occurrence.message,
+            "metadata": {"annotations": dict(write.occurrence.annotations)},
             "lastTimestamp": format_time(write.last),
         }
         namespace = write.occurrence.ref.namespace or _DEFAULT_NAMESPACE
@@ -125,10 +133,15 @@ class EventRecorder:
             "name": ref.name,
             "uid": occurrence.uid,
         }
+        metadata = {
+            "name": write.name,
+            "namespace": ref.namespace or _DEFAULT_NAMESPACE,
+            "annotations": dict(occurrence.annotations),
+        }
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": write.name, "namespace": ref.namespace or _DEFAULT_NAMESPACE},
+            "metadata": metadata,
             "involvedObject": {name: value for name, value in involved.items() if value},
             "type": str(occurrence.type),
             "reason": occurrence.reason,

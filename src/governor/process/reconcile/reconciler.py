@@ -1,12 +1,14 @@
 """The reconcile loop: workers run a function for each queued key and requeue it by the outcome.
 
-Only keys are queued, in a ``workqueue``, so one key never runs twice at once. What a key means, and how its state is
-shown, is up to the caller.
+Only keys are queued, in a ``workqueue``, so one key never runs twice at once. Each run has a correlation id
+(``logging.correlation_id``), which its log lines have, too. What a key means, and how its state is shown, is up to the
+caller.
 """
 
 import asyncio
 import contextlib
 import random
+import secrets
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
@@ -24,6 +26,8 @@ from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Re
 K = TypeVar("K", bound=Hashable)
 
 _BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
+_RUN_BYTES: Final = 8
+"""Length of a correlation id."""
 
 _log = logging.get_logger(__name__)
 
@@ -194,10 +198,11 @@ class Reconciler(Generic[K]):
             while True:
                 key = await self._queue.get()
                 try:
-                    began_s = self._clock.monotonic()
-                    outcome = await self._attempt(key)
-                    self._time_s.observe(self._clock.monotonic() - began_s)
-                    self._settle(key, outcome)
+                    with logging.correlated(secrets.token_hex(_RUN_BYTES)):
+                        began_s = self._clock.monotonic()
+                        outcome = await self._attempt(key)
+                        self._time_s.observe(self._clock.monotonic() - began_s)
+                        self._settle(key, outcome)
                 finally:
                     self._queue.done(key)
 

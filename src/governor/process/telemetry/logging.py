@@ -7,7 +7,9 @@ lines; the configuration of the process, including the writer, is kept by struct
 import json
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
@@ -45,6 +47,24 @@ _QUIET: Final = ("sqlalchemy", "alembic", "asyncio", "aiohttp.access", "uvicorn.
 
 _FLUSH_S: Final = 1.0
 """Time for the last lines of a process; a stderr that is not read delays its exit by no more."""
+
+
+_run: Final = ContextVar("run", default="")
+
+
+@contextmanager
+def correlated(run: str) -> Iterator[None]:
+    """Add a correlation id, as the field ``run``, to all log lines of the block and of the tasks that it starts."""
+    token = _run.set(run)
+    try:
+        yield
+    finally:
+        _run.reset(token)
+
+
+def correlation_id() -> str:
+    """Return the correlation id of the current block, or ``""``."""
+    return _run.get()
 
 
 def configure(program: str, *, level: Level = "info", stream: TextIO | None = None) -> None:
@@ -189,6 +209,8 @@ def _describe(program: str) -> structlog.typing.Processor:
         line["time"] = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         line["level"] = level
         line["logger"] = logger.name if record is None else record.name
+        if run := _run.get():
+            line["run"] = run
         for name, value in event.items():
             # exc_info is rendered by a later step, without local variables.
             if type(value) not in _SCALARS and not name.startswith("_") and name != "exc_info":

@@ -9,7 +9,9 @@ from governor.kube.controller import Context, Controller, EventType, NamespacedN
 from governor.kube.reflector import Store
 from governor.process.clock import Clock
 from governor.process.reconcile.reconciler import Outcome, Requeue
+from governor.process.telemetry.logging import correlation_id
 from governor.reconciler.controllers.clusters import all_clusters, cluster_of, clusters_of
+from governor.reconciler.controllers.notifications import Wakeups
 from governor.reconciler.controllers.watched import (
     SETTINGS,
     Pace,
@@ -17,18 +19,24 @@ from governor.reconciler.controllers.watched import (
     catalogue_of,
     is_edited,
     nothing_to_finalize,
+    run_annotations,
     secret_version,
+    stamped,
 )
 from governor.reconciler.core_kinds import SECRETS
 from governor.reconciler.kinds.channel import CHANNEL, Channel
 from governor.reconciler.kinds.cluster import CLUSTER, Cluster
+from governor.reconciler.kinds.failure import ESCALATED, Failure
 from governor.reconciler.kinds.installation import INSTALLATION, Installation
 from governor.reconciler.kinds.module import MODULE, Module
 from governor.reconciler.kinds.module_instance import MODULE_INSTANCE, ModuleInstance
 from governor.reconciler.kinds.state import State
+from governor.reconciler.notifications.delivery import Deliveries
+from governor.reconciler.notifications.notification import notification_id
 from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES
 from governor.reconciler.resolution.resolution import resolve
-from governor.reconciler.states.cluster_state import Observed, Reach, cluster_status
+from governor.reconciler.states.cluster_state import Observed, Reach, cluster_status, next_cluster_failure
+from governor.reconciler.states.escalation import escalation_event
 from governor.reconciler.targets import Reachability, due_after_s
 
 NAME: Final = "cluster-states"
@@ -40,7 +48,12 @@ _ALARMING: Final = frozenset({State.WARNING, State.ERROR, State.UNKNOWN})
 
 
 def cluster_states_controller(
-    clock: Clock, reachability: Reachability, unknown_after_s: float, forget: Callable[[str], None]
+    clock: Clock,
+    reachability: Reachability,
+    unknown_after_s: float,
+    forget: Callable[[str], None],
+    deliveries: Deliveries,
+    wakeups: Wakeups,
 ) -> Controller[Cluster]:
     """Return the controller; ``forget`` is called with the name of a Cluster that is gone."""
     pace = Pace(clock, INTERVAL_S)
@@ -53,9 +66,13 @@ def cluster_states_controller(
             return Requeue(_PROBING_S)
         if wait_s := pace.wait_s(context.key.name):
             return Requeue(wait_s)
-        inputs = _inputs(context, reach)
+        known = notification_id(cluster.status.failure)
+        inputs = _inputs(context, reach, deliveries.received(known))
         if reach.problem or not inputs.is_same(written.get(context.key.name)):
-            await _write(context, reach, clock, unknown_after_s)
+            failure = next_cluster_failure(cluster, reach, inputs.notified, correlation_id(), clock.now())
+            await _write(context, reach, clock, unknown_after_s, failure)
+            if notification_id(failure) != known:
+                deliveries.forget(known)
             written[context.key.name] = inputs
         return Requeue(_PROBING_S if reachability.is_probing(context.key.name) else due_after_s(reach))
 
@@ -67,6 +84,7 @@ def cluster_states_controller(
         return await nothing_to_finalize(context)
 
     controller = Controller(NAME, CLUSTER.resource, Cluster, reconcile, settings=SETTINGS, finalize=finalize)
+    controller.follows(wakeups.run)
     controller.watches(
         INSTALLATION.resource, Installation, clusters_of, predicate=is_edited, indexes=INSTALLATION_INDEXES
     )
@@ -102,26 +120,26 @@ class _Inputs(msgspec.Struct, frozen=True):
     reach: Reach
     changes: tuple[int, ...]
     """Number of changes of everything that modules are resolved from."""
+    notified: frozenset[str]
+    """Sinks that have received the notification about the cluster itself."""
 
     def is_same(self, other: "_Inputs | None") -> bool:
         """Return whether the status is the same: after a probe that found nothing new it need not be computed."""
         return (
             other is not None
             and self.cluster is other.cluster
-            and (self.reach, self.changes)
-            == (
-                other.reach,
-                other.changes,
-            )
+            and (self.reach, self.changes, self.notified) == (other.reach, other.changes, other.notified)
         )
 
 
-def _inputs(context: Context[Cluster], reach: Reach) -> _Inputs:
+def _inputs(context: Context[Cluster], reach: Reach, notified: frozenset[str]) -> _Inputs:
     stores = (context.store(each) for each in (Installation, Channel, Module, ModuleInstance))
-    return _Inputs(context.object, reach, tuple(each.changes for each in stores))
+    return _Inputs(context.object, reach, tuple(each.changes for each in stores), notified)
 
 
-async def _write(context: Context[Cluster], reach: Reach, clock: Clock, unknown_after_s: float) -> None:
+async def _write(
+    context: Context[Cluster], reach: Reach, clock: Clock, unknown_after_s: float, failure: Failure | None
+) -> None:
     cluster, catalogue = context.object, catalogue_of(context)
     placements = resolve(catalogue, cluster).placements
     instances = catalogue.instances_on(cluster.metadata.name)
@@ -129,8 +147,14 @@ async def _write(context: Context[Cluster], reach: Reach, clock: Clock, unknown_
         {each.module: each for each in placements},
         {each.metadata.name.partition(".")[0]: each for each in instances},
     )
-    status = cluster_status(cluster, observed, reach, clock.now(), unknown_after_s)
-    is_written = await context.write_status(status)
-    if is_written and status.state is not None and status.state is not cluster.status.state:
+    status = cluster_status(cluster, observed, reach, clock.now(), unknown_after_s, failure)
+    status = stamped(cluster.status, status, cluster.metadata.generation, clock.now())
+    if not await context.write_status(status):
+        return
+    annotations = run_annotations(status.run)
+    if status.state is not None and status.state is not cluster.status.state:
         event_type = EventType.WARNING if status.state in _ALARMING else EventType.NORMAL
-        context.event(status.state, status.message, event_type)
+        context.event(status.state, status.message, event_type, annotations)
+    if event := escalation_event(cluster.status.failure, failure):
+        event_type = EventType.WARNING if event is ESCALATED else EventType.NORMAL
+        context.event(event, status.message, event_type, annotations)

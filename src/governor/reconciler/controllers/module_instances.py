@@ -13,18 +13,25 @@ from governor.kube.controller.finalizer import FINALIZED
 from governor.kube.controller.views import readable
 from governor.kube.objects import ObjectRef
 from governor.kube.reflector import Entry, Store
+from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, Stalled, Waiting
+from governor.process.telemetry.logging import correlation_id
+from governor.reconciler.controllers.failing import BLOCKERS, paced, seen_in
+from governor.reconciler.controllers.notifications import Wakeups
 from governor.reconciler.controllers.watched import (
     NOT_OURS,
     SETTINGS,
     ConfigMapSource,
     SecretSource,
+    run_annotations,
     secret_version,
+    stamped,
 )
 from governor.reconciler.core_kinds import CONFIG_MAPS, SECRETS
 from governor.reconciler.kinds.cluster import CLUSTER, Cluster
 from governor.reconciler.kinds.definition import GROUP
+from governor.reconciler.kinds.failure import ESCALATED
 from governor.reconciler.kinds.module import MODULE, Module, module_object_name
 from governor.reconciler.kinds.module_instance import (
     FINALIZER,
@@ -33,12 +40,15 @@ from governor.reconciler.kinds.module_instance import (
     ModuleInstanceStatus,
     instance_name,
 )
+from governor.reconciler.notifications.delivery import Deliveries
+from governor.reconciler.notifications.notification import notification_id
 from governor.reconciler.render.masking import sensitive_texts, without_texts
 from governor.reconciler.resolution.catalogue import INSTANCE_INDEXES
 from governor.reconciler.states.cluster_state import is_unreachable
+from governor.reconciler.states.escalation import escalated_status, escalation_event, next_failure, policy_of
 from governor.reconciler.states.instance_state import PAUSED, deleting_status, instance_status, processing_status
 from governor.reconciler.steps.apply import apply, begin, check_deviation, prepare
-from governor.reconciler.steps.comparison import check_claim, compare
+from governor.reconciler.steps.comparison import check_claim, check_given_up, compare
 from governor.reconciler.steps.dependencies import check_dependencies
 from governor.reconciler.steps.health import check_health
 from governor.reconciler.steps.hooks import run_after, run_before, write_record
@@ -71,6 +81,7 @@ STEPS: Final[Sequence[Step]] = (
     check_connection,
     read_values,
     compare,
+    check_given_up,
     check_claim,
     check_dependencies,
     render,
@@ -88,9 +99,11 @@ STEPS: Final[Sequence[Step]] = (
 class ModuleWork:
     """Runs the steps for ModuleInstances; remembers only how often drift was repaired."""
 
-    def __init__(self, tools: Tools, targets: TargetWatches) -> None:
+    def __init__(self, tools: Tools, targets: TargetWatches, clock: Clock, deliveries: Deliveries) -> None:
         self._tools = tools
         self._targets = targets
+        self._clock = clock
+        self._deliveries = deliveries
         self.key = Secret("")
         """Key of digests of values; set before the first run."""
         self._repairs: dict[ObjectRef, tuple[Repair, ...]] = {}
@@ -98,13 +111,13 @@ class ModuleWork:
     async def reconcile(self, context: Context[ModuleInstance]) -> Outcome:
         """Bring a module to its desired state, as far as possible without waiting."""
         instance = context.object
-        result = await run(STEPS, self._work(context, instance, related(context, instance)), "NotApplied")
+        work = self._work(context, instance, related(context, instance))
+        result = await run(STEPS, work, "NotApplied")
         self._remember(context.key, result)
         result = without_secrets(result)
         if isinstance(result, Unreachable):
             return Waiting("the cluster does not answer", UNREACHABLE_RECHECK_S)
-        await _report(context, instance, instance_status(instance.status, result))
-        return outcome_of(result)
+        return await self._conclude(context, work, result, instance_status(instance.status, result))
 
     async def finalize(self, context: Context[ModuleInstance | None]) -> Outcome:
         """Remove a module from its cluster."""
@@ -112,12 +125,30 @@ class ModuleWork:
         self._repairs.pop(context.key, None)
         if instance is None:
             return Done()
-        result = await remove(self._work(context, instance, on_same_cluster(context, instance)))
+        work = self._work(context, instance, on_same_cluster(context, instance))
+        result = await remove(work)
         if isinstance(result, Paused):
             result = Halted(PAUSED)
         if isinstance(result, Halted):
-            await _report(context, instance, deleting_status(_own(instance, result), result.problem))
+            return await self._conclude(context, work, result, deleting_status(_own(instance, result), result.problem))
         return outcome_of(result)
+
+    async def _conclude(
+        self, context: Context[Any], work: Work, result: Work | Halted | Paused, status: ModuleInstanceStatus
+    ) -> Outcome:
+        """Escalate what fails for too long, write the status, and return when to run again."""
+        now, before = self._clock.now(), work.instance.status
+        policy = policy_of(readable(work.cluster))
+        seen = seen_in(work, result, self._deliveries.received(notification_id(before.failure)), now)
+        failure = before.failure if isinstance(result, Paused) else next_failure(before.failure, seen, policy, now)
+        status = escalated_status(status, failure, policy)
+        await _report(context, work.instance, stamped(before, status, work.instance.metadata.generation, now))
+        if (known := notification_id(before.failure)) != notification_id(failure):
+            self._deliveries.forget(known)
+        if work.target is not None:
+            kinds = BLOCKERS.get(failure.type, ()) if failure else ()
+            work.target.watch.blockers.expect(work.instance.spec.module, kinds)
+        return paced(outcome_of(result), seen, failure, policy, now)
 
     def _work(
         self, context: Context[Any], instance: ModuleInstance, others: Mapping[str, Entry[ModuleInstance]]
@@ -127,7 +158,7 @@ class ModuleWork:
         name = module_object_name(spec.module, spec.version)
 
         async def save(status: ModuleInstanceStatus) -> None:
-            await context.write_status(processing_status(status))
+            await context.write_status(msgspec.structs.replace(processing_status(status), run=correlation_id()))
 
         return Work(
             instance=instance,
@@ -158,7 +189,9 @@ class ModuleWork:
                 self._repairs[key] = work.repairs
 
 
-def module_instances_controller(work: ModuleWork, targets: TargetWatches) -> Controller[ModuleInstance]:
+def module_instances_controller(
+    work: ModuleWork, targets: TargetWatches, wakeups: Wakeups
+) -> Controller[ModuleInstance]:
     """Return the controller."""
     controller = Controller(
         NAME,
@@ -174,6 +207,7 @@ def module_instances_controller(work: ModuleWork, targets: TargetWatches) -> Con
         group_of=lambda key: key.name.partition(".")[2],  # fair among clusters
     )
     controller.follows(targets.run)
+    controller.follows(wakeups.run)
     controller.watches(CLUSTER.resource, Cluster, on_cluster, predicate=is_changed)
     controller.watches(MODULE.resource, Module, of_module)
     controller.watches(SECRETS, SecretSource, reading_secret)
@@ -287,7 +321,12 @@ def _own(instance: ModuleInstance, result: Halted) -> ModuleInstanceStatus:
 
 async def _report(context: Context[Any], instance: ModuleInstance, status: ModuleInstanceStatus) -> None:
     before = instance.status
-    is_written = await context.write_status(status)
-    if is_written and (status.state, status.reason) != (before.state, before.reason):
+    if not await context.write_status(status):
+        return
+    annotations = run_annotations(status.run)
+    if (status.state, status.reason) != (before.state, before.reason):
         event_type = EventType.WARNING if status.actor is not Actor.NOBODY else EventType.NORMAL
-        context.event(status.reason, status.message, event_type)
+        context.event(status.reason, status.message, event_type, annotations)
+    if event := escalation_event(before.failure, status.failure):
+        message = f"the {status.actor} must act: {status.message}" if event is ESCALATED else status.message
+        context.event(event, message, EventType.WARNING if event is ESCALATED else EventType.NORMAL, annotations)

@@ -1,21 +1,32 @@
 """What the controllers have in common: shared watches, the catalogue that they fill, and their pace."""
 
+import datetime
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from governor.kube.applyset import Settings
 from governor.kube.controller import Context, NamespacedName, Resource
+from governor.kube.controller.status import is_changed, merge_status
 from governor.kube.objects import ObjectRef
 from governor.kube.reflector import Metadata, Store, View
 from governor.process.clock import Clock
 from governor.process.reconcile.reconciler import Done, Outcome
+from governor.process.telemetry.logging import correlation_id
 from governor.reconciler.kinds.channel import Channel
+from governor.reconciler.kinds.cluster import ClusterStatus
+from governor.reconciler.kinds.definition import GROUP
 from governor.reconciler.kinds.installation import Installation
 from governor.reconciler.kinds.module import Module
-from governor.reconciler.kinds.module_instance import LABEL_PREFIX, ModuleInstance
+from governor.reconciler.kinds.module_instance import LABEL_PREFIX, ModuleInstance, ModuleInstanceStatus
 from governor.reconciler.resolution.catalogue import Catalogue
 
+S = TypeVar("S", ClusterStatus, ModuleInstanceStatus)
+
 MANAGER: Final = "governor-reconciler"
+RUN_ANNOTATION: Final = f"{GROUP}/run"
+"""Annotation of an Event with the correlation id of the run that has caused it."""
 SETTINGS: Final = Settings(
     manager=MANAGER,
     label_prefix=LABEL_PREFIX,
@@ -82,6 +93,21 @@ def names_of(store: Store[Any]) -> Iterator[NamespacedName]:
 async def nothing_to_finalize(_: Context[Any]) -> Outcome:
     """Return Done: the controller owns no objects."""
     return Done()
+
+
+def run_annotations(run: str) -> dict[str, str]:
+    """Return the annotation of an Event with the correlation id of its run."""
+    return {RUN_ANNOTATION: run}
+
+
+def stamped(before: S, status: S, generation: int, now: datetime.datetime) -> S:
+    """Return a status with the correlation id of this run if anything else has changed, otherwise with the last one.
+
+    Only then is it written.
+    """
+    unchanged = msgspec.structs.replace(status, run=before.run)
+    is_same = not is_changed(before, merge_status(before, unchanged, generation, now))
+    return unchanged if is_same else msgspec.structs.replace(status, run=correlation_id())
 
 
 class Pace:

@@ -2,9 +2,12 @@
 
 from typing import Annotated, Final
 
+import msgspec
+
 from governor.kube.controller.views import Resource, Status
 from governor.reconciler.kinds.definition import (
     AGE,
+    MAX_ENTRIES,
     Column,
     DataKey,
     Definition,
@@ -14,6 +17,7 @@ from governor.reconciler.kinds.definition import (
     Rule,
     exactly_one,
 )
+from governor.reconciler.kinds.failure import PENDING_TIMEOUT_S, Failure, OnTimeout, Sink
 from governor.reconciler.kinds.state import REACHABLE, ModuleCounts, ModuleLine, State
 
 LOCAL: Final = "local"
@@ -52,6 +56,19 @@ class ClusterSpec(Part, frozen=True):
     """How the API server of the cluster is reached: exactly one of its fields."""
     paused: bool = False
     """Apply, repair and remove nothing on this cluster. Its state is still reported."""
+    pending_timeout: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = PENDING_TIMEOUT_S
+    """Seconds for which a module may fail, or not become ready, and the cluster may not answer, before onTimeout."""
+    on_timeout: OnTimeout = OnTimeout.ESCALATE
+    """What happens to a failure that lasts longer than pendingTimeout: escalate it and retry slowly, escalate it and
+    fail without a retry, or retry without an escalation."""
+    sinks: Annotated[
+        tuple[Sink, ...],
+        msgspec.Meta(
+            max_length=MAX_ENTRIES,
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = ()
+    """Where escalated failures are reported."""
 
 
 class ClusterStatus(Status, frozen=True, gc=False):
@@ -71,6 +88,10 @@ class ClusterStatus(Status, frozen=True, gc=False):
     """Number of modules in each state."""
     modules: tuple[ModuleLine, ...] = ()
     """One line per module, those that need an action first; at most 500."""
+    failure: Failure | None = None
+    """Why the cluster cannot be reached, since when, and whether that is escalated."""
+    run: str = ""
+    """Correlation id of the run that has changed the status last; Events, logs and notifications have it, too."""
 
 
 class Cluster(Resource, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from governor.reconciler.kinds.definition import (
     Values,
     exactly_one,
 )
+from governor.reconciler.kinds.failure import Failure
 from governor.reconciler.kinds.installation import DeletionPolicy, ValuesSource
 from governor.reconciler.kinds.module import CustomResources, DriftPolicy
 from governor.reconciler.kinds.state import Problem, State
@@ -165,6 +166,10 @@ class ModuleInstanceStatus(Status, frozen=True, gc=False):
     """The hooks of the present version."""
     history: tuple[Applied, ...] = ()
     """What was applied before, newest first; the oldest entries are dropped."""
+    failure: Failure | None = None
+    """What fails, since when, and whether it is escalated."""
+    run: str = ""
+    """Correlation id of the run that has changed the status last; Events, logs and notifications have it, too."""
 
 
 class InstanceAnnotations(msgspec.Struct, frozen=True, gc=False):
@@ -205,6 +210,7 @@ MODULE_INSTANCE: Final = Definition(
         Column("Applied", ".status.lastApplied.version"),
         AGE,
         Column("Actor", ".status.actor", wide=True),
+        Column("Failure", ".status.failure.type", wide=True),
         Column("Message", ".status.message", wide=True),
     ),
     rules=(

@@ -11,13 +11,17 @@ from governor.kube.controller import conditions as kube
 from governor.kube.controller.views import readable
 from governor.kube.reflector import Entry
 from governor.reconciler.kinds.cluster import Cluster, ClusterStatus
+from governor.reconciler.kinds.failure import Failure, FailureType
 from governor.reconciler.kinds.module_instance import ModuleInstance
 from governor.reconciler.kinds.state import DEPLOYED, HEALTHY, REACHABLE, READY, RESOLVED, ModuleLine, Problem, State
 from governor.reconciler.resolution.placement import Placement
 from governor.reconciler.states.conditions import met, published, shortened, unmet
+from governor.reconciler.states.escalation import Seen, escalated_condition, next_failure, policy_of
 from governor.reconciler.states.module_lines import by_severity, counts_of, line_of, overall
 from governor.values.printing import listed
 
+UNREACHABLE: Final = "Unreachable"
+"""Reason of a cluster whose API server does not answer."""
 MAX_LINES: Final = 500
 """An object in etcd has at most 1.5 MB."""
 
@@ -67,7 +71,12 @@ def unreachable_since(cluster: Cluster, now: datetime.datetime) -> datetime.date
 
 
 def cluster_status(
-    cluster: Cluster, observed: Observed, reach: Reach, now: datetime.datetime, unknown_after_s: float
+    cluster: Cluster,
+    observed: Observed,
+    reach: Reach,
+    now: datetime.datetime,
+    unknown_after_s: float,
+    failure: Failure | None = None,
 ) -> ClusterStatus:
     """Return the status of a Cluster. One that has not answered for ``unknown_after_s`` is Unknown."""
     lines = observed.lines()
@@ -85,7 +94,7 @@ def cluster_status(
         state = State.DELETING
     counts = counts_of(lines)
     return ClusterStatus(
-        conditions=tuple(map(published, _conditions(observed, reach, state, message))),
+        conditions=(*map(published, _conditions(observed, reach, state, message)), *_escalated(failure, message)),
         state=state,
         ready=f"{counts.ready}/{counts.total}",
         message=shortened(message, 1024),
@@ -94,11 +103,30 @@ def cluster_status(
         version=reach.version or cluster.status.version,
         counts=counts,
         modules=tuple(lines[:MAX_LINES]),
+        failure=failure,
+        run=cluster.status.run,
     )
 
 
+def _escalated(failure: Failure | None, message: str) -> Iterable[kube.Condition]:
+    if failure is not None and failure.is_escalated:
+        yield escalated_condition(failure, message, failure.type.actor)
+
+
+def next_cluster_failure(
+    cluster: Cluster, reach: Reach, notified: frozenset[str], run: str, now: datetime.datetime
+) -> Failure | None:
+    """Return why a cluster cannot be reached, after another probe; None if it answers."""
+    found = None
+    if reach.problem:
+        found = FailureType.UNREACHABLE if reach.problem.reason == UNREACHABLE else FailureType.OPERATOR
+    since = kube.format_time(unreachable_since(cluster, now))
+    seen = Seen(found, run, since, is_ready=found is None, notified=notified)
+    return next_failure(cluster.status.failure, seen, policy_of(cluster), now)
+
+
 def _unknown(line: ModuleLine) -> ModuleLine:
-    return ModuleLine(line.module, State.UNKNOWN, line.version, "Unreachable", f"last known state: {line.state}")
+    return ModuleLine(line.module, State.UNKNOWN, line.version, UNREACHABLE, f"last known state: {line.state}")
 
 
 def _message(lines: Sequence[ModuleLine], reach: Reach) -> str:

@@ -21,6 +21,7 @@ from governor.reconciler.release.home import ensure_home
 from governor.reconciler.release.objects import module_objects
 from governor.reconciler.release.reference import is_same, reference_text
 from governor.reconciler.render.request import Rendered
+from governor.reconciler.states.failures import type_of_results
 from governor.reconciler.steps.comparison import REMOVAL_REFUSED, content_digest, scaled, unchanged
 from governor.reconciler.steps.manifests import is_listed, manifests_of, name_of
 from governor.reconciler.steps.namespaces import (
@@ -148,7 +149,8 @@ def _judged(work: Work, report: ConvergeReport) -> Work | Halt:
         outcomes = {each.outcome for each in report.apply.results} - SUCCEEDED
         if report.pending:
             return _terminating(work, "Terminating", text)
-        return failing(work, "NotApplied", text, Actor.USER if outcomes & _REFUSED else Actor.NOBODY)
+        halted = failing(work, "NotApplied", text, Actor.USER if outcomes & _REFUSED else Actor.NOBODY)
+        return msgspec.structs.replace(halted, failure=type_of_results(report.apply.results))
     if incomparable := [each for each in report.drift.objects if each.error]:
         actor = Actor.NOBODY if all(each.is_transient for each in incomparable) else Actor.USER
         return failing(work, "NotCompared", text, actor, DEPLOYED if work.status.attempt else HEALTHY)

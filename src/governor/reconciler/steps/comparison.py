@@ -13,10 +13,13 @@ from governor.kube.applyset.diff import patterns_for
 from governor.kube.applyset.entries import is_unchanged
 from governor.kube.applyset.inventory import Snapshot
 from governor.kube.objects import ObjectRef
+from governor.reconciler.kinds.cluster import Cluster
+from governor.reconciler.kinds.failure import OnTimeout
 from governor.reconciler.kinds.module_instance import ModuleInstanceSpec
+from governor.reconciler.kinds.state import DEPLOYED, Problem
 from governor.reconciler.release.objects import claim_of, ignored_fields, owner_of
 from governor.reconciler.release.reference import is_same
-from governor.reconciler.steps.step import Halt, Target, Work, failing
+from governor.reconciler.steps.step import Halt, Halted, Retry, Target, Work, failing, failure_reference
 from governor.reconciler.watch import ClusterWatch, ObjectState
 from governor.values.digest import digest
 from governor.values.paths import Path
@@ -62,6 +65,18 @@ def _is_claimed(work: Work, snapshot: Snapshot) -> bool:
     """Return whether this hub holds the claim; an earlier one of its own is enough while nothing changes."""
     mine, stored = claim_of(work.on.place, work.instance), snapshot.claim
     return stored is not None and stored.claim.holder == mine.holder and not mine.is_superseded_by(stored.claim)
+
+
+async def check_given_up(work: Work) -> Work | Halt:
+    """Halt if the same change has failed for too long, and the Cluster wants no more retries."""
+    status, failure = work.status, work.status.failure
+    if work.is_settled or failure is None or not failure.is_escalated:
+        return work
+    is_final = isinstance(work.cluster, Cluster) and work.cluster.spec.on_timeout is OnTimeout.FAIL
+    if not is_final or failure.reference != failure_reference(work):
+        return work
+    problem = Problem(status.reason, status.message, status.actor)
+    return Halted(problem, DEPLOYED, Retry.ON_CHANGE, work, failure.type)
 
 
 async def check_claim(work: Work) -> Work | Halt:

@@ -12,6 +12,8 @@ from governor.kube.readiness.state import progressing, unknown
 from governor.reconciler.kinds.module import ReadinessRule
 from governor.reconciler.kinds.state import HEALTHY
 from governor.reconciler.release.objects import objects_client
+from governor.reconciler.states.failures import type_in
+from governor.reconciler.steps.diagnosis import diagnosed
 from governor.reconciler.steps.step import Halt, Work, failed, is_overdue, readiness_of, unhealthy
 from governor.reconciler.watch import ClusterWatch
 
@@ -24,11 +26,13 @@ async def check_health(work: Work) -> Work | Halt:
         return failed(work, "NotObserved", error, HEALTHY)
     if summary.state is State.READY:
         return work
+    summary = await diagnosed(work, summary)
+    failure = type_in(summary.reason, summary.message)
     if is_overdue(work, HEALTHY):
         message = f"not ready within {readiness_of(work).timeout_seconds} s: {summary.message}"
-        return unhealthy(work, summary.reason, message, Actor.OPERATOR)
+        return unhealthy(work, summary.reason, message, failure.actor if failure else Actor.OPERATOR, failure)
     actor = Actor.OPERATOR if summary.state is State.FAILED else Actor.NOBODY
-    return unhealthy(work, summary.reason, summary.message, actor)
+    return unhealthy(work, summary.reason, summary.message, actor, failure)
 
 
 async def _readiness(work: Work) -> dict[ObjectRef, Readiness]:

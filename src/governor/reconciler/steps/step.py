@@ -16,6 +16,7 @@ from governor.kube.controller.conditions import FALSE
 from governor.kube.reflector import Entry
 from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.kinds.cluster import Cluster
+from governor.reconciler.kinds.failure import FailureType
 from governor.reconciler.kinds.module import Module, Readiness
 from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceStatus
 from governor.reconciler.kinds.state import DEPLOYED, HEALTHY, RESOLVED, Problem
@@ -123,6 +124,22 @@ class Halted(msgspec.Struct, frozen=True):
     retry: Retry = Retry.ON_CHANGE
     work: Work | None = None
     """What was found out before."""
+    failure: FailureType | None = None
+    """Type of the failure, where the actor does not say it."""
+
+    @property
+    def failure_type(self) -> FailureType | None:
+        """Return the type of the failure; None if the work only waits for something."""
+        is_waiting = self.problem.actor is Actor.NOBODY and self.retry is not Retry.BACKOFF
+        return self.failure or (None if is_waiting else _TYPES[self.problem.actor])
+
+
+_TYPES: Final = {
+    Actor.NOBODY: FailureType.TRANSIENT,
+    Actor.EDITOR: FailureType.USER,
+    Actor.USER: FailureType.USER,
+    Actor.OPERATOR: FailureType.OPERATOR,
+}
 
 
 class Paused(msgspec.Struct, frozen=True):
@@ -160,9 +177,18 @@ def failed(work: Work, reason: str, error: GovernorError, stage: str = DEPLOYED)
     return failing(work, reason, error, Actor.NOBODY if is_transient else Actor.OPERATOR, stage)
 
 
-def unhealthy(work: Work, reason: str, message: str, actor: Actor) -> Halted:
+def unhealthy(work: Work, reason: str, message: str, actor: Actor, failure: FailureType | None = None) -> Halted:
     """Return the halt for a module that is applied and not ready."""
-    return Halted(Problem(reason, message, actor), HEALTHY, Retry.RECHECK, work)
+    return Halted(Problem(reason, message, actor), HEALTHY, Retry.RECHECK, work, failure)
+
+
+def failure_reference(work: Work) -> str:
+    """Return what a failure is about: generation and values. While the values are not known, those it was about."""
+    generation = f"{work.instance.metadata.generation}/"
+    before = work.status.failure
+    if not work.values_digest and before is not None and before.reference.startswith(generation):
+        return before.reference
+    return f"{generation}{work.values_digest}"
 
 
 def is_older(time: str, seconds: float, now: datetime.datetime) -> bool:
@@ -172,10 +198,14 @@ def is_older(time: str, seconds: float, now: datetime.datetime) -> bool:
 
 def is_overdue(work: Work, condition_type: str) -> bool:
     """Return whether a condition has not held for longer than the module may take to become ready."""
+    return is_unmet_for(work, condition_type, readiness_of(work).timeout_seconds)
+
+
+def is_unmet_for(work: Work, condition_type: str, seconds: float) -> bool:
+    """Return whether a condition has not held for so many seconds."""
     conditions = work.status.conditions
     unmet = next((each for each in conditions if each.type == condition_type and each.status == FALSE), None)
-    timeout_s = readiness_of(work).timeout_seconds
-    return unmet is not None and is_older(unmet.last_transition_time, timeout_s, work.on.place.clock.now())
+    return unmet is not None and is_older(unmet.last_transition_time, seconds, work.on.place.clock.now())
 
 
 async def run(steps: Sequence[Step], work: Work, reason: str) -> Work | Halt:

@@ -19,6 +19,7 @@ from governor.reconciler.watch.autoscalers import (
     Autoscaler,
     is_scalable,
 )
+from governor.reconciler.watch.blockers import Blockers
 from governor.reconciler.watch.inventories import InventoryState, inventory_view, oldest
 from governor.reconciler.watch.kind_watch import KindName, KindWatch, OnFailure
 from governor.reconciler.watch.objects import ObjectState, is_metadata_enough, object_view
@@ -57,6 +58,8 @@ class ClusterWatch:
         self._followed: set[GroupKind] = set()
         self._kinds: dict[GroupKind, KindWatch[ObjectState]] = {}
         self._autoscalers: dict[KindName, KindWatch[Autoscaler]] = {}
+        self.blockers = Blockers(client, clock, on_change)
+        """What modules are refused by."""
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[KindName, asyncio.Task[None]] = {}
 
@@ -67,6 +70,7 @@ class ClusterWatch:
             for watch in self._kinds.values():
                 self._start(watch)
             group.create_task(self._inventories.run())
+            group.create_task(self.blockers.run())
 
     async def synced(self) -> None:
         """Wait until inventories are listed, and every kind that they name.

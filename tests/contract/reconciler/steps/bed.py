@@ -242,16 +242,24 @@ class ModuleBed(HubBed):
         await self.client.create(POLICY_BINDINGS, binding, manager="user")
 
         async def is_active() -> bool:
-            probe = self.client.create(CONFIG_MAPS, config_map(name, self.space), manager="user", dry_run=True)
-            with suppress(AssertionError):  # it is accepted
-                return "not on my cluster" in str(await error_of(probe))
-            return False
+            return await self._is_refused(name)
 
         await self.until(is_active)
 
-    async def accept(self) -> None:
-        """End what ``refuse`` has begun."""
+    async def _is_refused(self, name: str) -> bool:
+        probe = self.client.create(CONFIG_MAPS, config_map(name, self.space), manager="user", dry_run=True)
+        with suppress(AssertionError):  # it is accepted
+            return "not on my cluster" in str(await error_of(probe))
+        return False
+
+    async def accept(self, name: str) -> None:
+        """End what ``refuse`` has begun for ConfigMaps of this name."""
         await self.client.delete(POLICY_BINDINGS, self.namespace)
+
+        async def is_over() -> bool:
+            return not await self._is_refused(name)
+
+        await self.until(is_over)
 
     async def write_inventory(self, module: str, claim: str, *, labelled: bool) -> None:
         """Write the inventory of a module with the claim of another hub; without label, unseen by watches."""

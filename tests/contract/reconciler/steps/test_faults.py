@@ -25,7 +25,7 @@ async def test_what_an_admission_policy_refuses_is_the_users_and_is_applied_when
     assert (state(found), found["status"]["actor"]) == ("Warning", "user")
     assert "not on my cluster" in found["status"]["message"]
     await bed.has_event("orders", "Warning", "NotApplied")
-    await bed.accept()
+    await bed.accept("b")
     await bed.becomes("orders", "Ready")
     assert await bed.data("b") == {}
 

@@ -57,7 +57,7 @@ async def test_a_chart_that_finds_its_own_objects_when_a_change_is_repeated_lose
     await bed.install("orders", "orders")
     await bed.becomes("orders", "NotApplied")
     await bed.has_data("once", {})
-    await bed.accept()
+    await bed.accept("late")
     await bed.has_data("late", {})
     await bed.shows("ModuleInstance", "orders.local", lambda each: each["status"].get("lastApplied"))
     assert await bed.data("once") == {}
