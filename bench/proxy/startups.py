@@ -10,6 +10,7 @@ import random
 import statistics
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any, Final
@@ -155,7 +156,7 @@ async def measure(
             routes.append(Route(OURS, proxy.socket, proxy.pid, plugins))
         for peer in peers:
             client = await running.enter_async_context(CriClient(directory / f"client-{peer.name}", peer.socket))
-            await until(lambda client=client: is_serving(client), within_s=PEER_TIMEOUT_S)
+            await until(partial(is_serving, client), within_s=PEER_TIMEOUT_S)
         runtime = await running.enter_async_context(CriClient(directory / "client-node", socket))
         api = Client(await running.enter_async_context(Transport()), load(cluster.kubeconfig))
         return await run_rounds(cluster, Node(api, runtime), [*routes, *peers], rounds, pods, rng, log)
