@@ -44,6 +44,8 @@ def _module_identity(instance: ModuleInstance) -> Iterator[str]:
     yield f"Namespace:     {spec.namespace}"
     yield f"Chart:         {spec.chart_digest}"
     yield f"Depends on:    {', '.join(spec.depends_on) or NONE}"
+    if status.adopted is not None:
+        yield f"Adopted from:  {status.adopted.source}: {status.adopted.next_step}"
     if line is not None:
         yield f"State:         {line.state}: {one_line(line.message)}"
         if line.actor is not Actor.NOBODY:

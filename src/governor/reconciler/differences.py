@@ -14,11 +14,14 @@ from governor.reconciler import previews
 from governor.reconciler.core_kinds import NAMESPACES
 from governor.reconciler.kinds.module import Module
 from governor.reconciler.kinds.module_instance import ModuleInstance, Operation
+from governor.reconciler.kinds.state import Problem
 from governor.reconciler.previews import Preview
-from governor.reconciler.release.objects import MANAGER, Place, module_objects
+from governor.reconciler.release.adoption import Takeover
+from governor.reconciler.release.objects import MANAGER, Place, module_objects, objects_client
 from governor.reconciler.release.record import Records
 from governor.reconciler.release.reference import find_key, values_digest
 from governor.reconciler.render.masking import sensitive_texts, tree_without_texts
+from governor.reconciler.steps.adoption import find_takeover
 from governor.reconciler.steps.manifests import is_listed, manifests_of
 from governor.reconciler.steps.namespaces import namespace_manifest, namespace_ref
 from governor.reconciler.steps.rendering import operation
@@ -47,23 +50,31 @@ async def find_differences(
     hub: Client, place: Place, instance: ModuleInstance, module: Module
 ) -> tuple[ObjectDifference, ...]:
     """Render a module as the reconciler would now, and compare that with the cluster."""
-    preview = await _preview(hub, place, instance, module)
+    takeover = await find_takeover(objects_client(place, instance.spec), instance.spec, instance.status)
+    if isinstance(takeover, Problem):
+        raise GovernorError(Kind.PRECONDITION, "adoption", takeover.message)
+    preview = await _preview(hub, place, instance, module, takeover)
     rendered = await previews.render(preview)
     spec = instance.spec
     manifests = await manifests_of(place.client, rendered)
-    objects = module_objects(place, instance, scaled=await _scaled(place.client))
+    former = takeover.owner if takeover else None
+    objects = module_objects(place, instance, scaled=await _scaled(place.client), former=former)
     namespace = namespace_ref(spec.namespace)
     if not is_listed(manifests, namespace) and await _is_needed(place.client, await objects.inventory(), namespace):
         manifests.append(namespace_manifest(spec.namespace))
     return tuple(_differences(await objects.plan(manifests), sensitive_texts(preview.values)))
 
 
-async def _preview(hub: Client, place: Place, instance: ModuleInstance, module: Module) -> Preview:
+async def _preview(
+    hub: Client, place: Place, instance: ModuleInstance, module: Module, takeover: Takeover | None
+) -> Preview:
     """Return the preview with what the chart has generated before."""
     preview = await previews.from_hub(hub, place.client, instance, module)
     record = await Records(place.client, place.namespace, instance.spec.module, MANAGER).read()
     digest = values_digest(instance.spec, preview.values, await find_key(hub, place.namespace) or Secret(""))
-    change = operation(instance.status, instance.spec.chart_digest, digest, has_objects=bool(instance.status.objects))
+    status, has_objects = instance.status, bool(instance.status.objects)
+    known = takeover.operation if takeover else None
+    change = known or operation(status, instance.spec.chart_digest, digest, has_objects=has_objects)
     return msgspec.structs.replace(
         preview, is_upgrade=change is not Operation.INSTALL, recording=record.record.recording
     )

@@ -29,6 +29,7 @@ from governor.kube.applyset.live import (
     why_not_recreated,
     will_own,
     with_owner_label,
+    without_released_fields,
 )
 from governor.kube.applyset.manifests import Desired
 from governor.kube.applyset.order import Stage, gather_bounded, group_by_stage, stage_of
@@ -53,6 +54,7 @@ from governor.values.treediff import Difference
 
 _ATTEMPTS: Final = 4
 _WRITTEN: Final = frozenset({Outcome.CREATED, Outcome.CHANGED, Outcome.RECREATED})
+_NOT_CONTENT: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 _ONLY_IF_ABSENT: Final = "1"
 """A resourceVersion that no object has: the server reports CONFLICT if the object exists, and else ignores it."""
 
@@ -144,6 +146,8 @@ class Writer:
         after = await self._apply(task, current, force=force, dry_run=self._dry_run)
         if is_terminating(after):  # since it was read
             return _terminating(ref, after)
+        if live is not None and self._dry_run:
+            after = await self._after_adoption(task, live, after)
         changes = _visible_differences(task, live, after) if live and self._dry_run else ()
         return ObjectResult(
             ref,
@@ -201,6 +205,23 @@ class Writer:
         await self._guard.before_write()
         return await self._client.patch(
             resource, ref.name, ref.namespace, patch, manager=manager, content_type=JSON_PATCH
+        )
+
+    async def _after_adoption(self, task: ApplyTask, live: Object, after: Object) -> Object:
+        """Return the result of a dry run as it is after an adoption, which also removes fields, with its defaults."""
+        adopted, ref = managers_to_adopt(live, self._settings) & managers_of(live), task.desired.ref
+        manager = self._settings.manager
+        expected = without_released_fields(live, after, adopted, manager)
+        if expected == after:
+            return after
+        return await self._client.patch(
+            task.desired.resource,
+            ref.name,
+            ref.namespace,
+            _replacement(live, expected),
+            manager=manager,
+            content_type=JSON_PATCH,
+            dry_run=True,
         )
 
     async def _apply(self, task: ApplyTask, live: Object | None, *, force: bool, dry_run: bool) -> Object:
@@ -300,6 +321,15 @@ class ApplyRun:
         except GovernorError as error:
             return apply_failure(desired.ref, error)
         return ObjectResult(desired.ref, Outcome.FAILED, error=why) if why else result
+
+
+def _replacement(live: Object, expected: Object) -> list[Object]:
+    """Return the JSON patch that gives a live object another content; the server decides on the rest."""
+    content = {key: value for key, value in expected.items() if key not in _NOT_CONTENT}
+    removed = [key for key in live if key not in {*expected, *_NOT_CONTENT}]
+    metadata = {f"metadata/{key}": expected["metadata"].get(key) or {} for key in ("labels", "annotations")}
+    changes = [{"op": "add", "path": f"/{key}", "value": value} for key, value in (content | metadata).items()]
+    return [*changes, *({"op": "remove", "path": f"/{key}"} for key in removed)]
 
 
 def _visible_differences(task: ApplyTask, live: Object, after: Object) -> tuple[Difference, ...]:

@@ -205,10 +205,7 @@ class ApplySet:
             await self._inventory.delete(snapshot)
 
     async def plan(self, manifests: Iterable[Any], *, drift: DriftMode = DriftMode.ENFORCE) -> Plan:
-        """Return what ``converge`` would apply and prune, without writing.
-
-        Fields that would be removed only because their manager is adopted first are not included.
-        """
+        """Return what ``converge`` would apply and prune, without writing; of adopted objects also what it removes."""
         survey = await self._survey(manifests, drift, RepairHistory((), self._settings, self._clock.now()))
         unplannable = await without_prerequisites(self._client, [task.desired for task in survey.tasks])
         writer = self._writer(dry_run=True)

@@ -12,12 +12,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from governor.errors import GovernorError, Kind
+from governor.kube.applyset.diff import text_matches
 from governor.kube.applyset.manifests import Desired, GroupVersionKind, key_of, kinds_of_crd
 from governor.kube.applyset.order import Stage, stage_of
 from governor.kube.applyset.settings import Owner, Recreate, Settings
 from governor.kube.client import Client, Request
 from governor.kube.errors import NO_API, ApiError
-from governor.kube.objects import ApiResource, Object, ObjectRef
+from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from governor.process.clock import Clock
 from governor.values.paths import Item, Path, Step
 
@@ -169,7 +170,7 @@ def will_own(live: Object | None, owner: Owner, settings: Settings) -> bool:
     if live is None or owner_of(live, settings) == owner.id or is_inherited(live, settings):
         return True
     is_own = settings.refuse_foreign and has_applied(live, settings.manager)  # and lost its label
-    return not owner_of(live, settings) and (is_own or bool(managers_of(live) & settings.adopted_managers))
+    return (is_own and not owner_of(live, settings)) or is_adoptable(live, settings)
 
 
 def digest_key(live: Object | GovernorError | None, settings: Settings) -> str:
@@ -214,14 +215,32 @@ def managers_of(live: Object) -> frozenset[str]:
 
 def managers_to_adopt(live: Object, settings: Settings) -> frozenset[str]:
     """Return the adopted managers, and of an inherited object those of its owner label."""
+    adopted = settings.adopted_managers if _is_marked(live, settings) else frozenset[str]()
     if not is_inherited(live, settings):
-        return settings.adopted_managers
+        return adopted
     label = f"f:{settings.owner_label}"
-    return settings.adopted_managers | {
+    return adopted | {
         entry["manager"]
         for entry in _entries(live)
         if label in entry.get("fieldsV1", {}).get("f:metadata", {}).get("f:labels", {})
     }
+
+
+def is_adoptable(live: Object, settings: Settings) -> bool:
+    """Return whether the object belongs to an owner whose objects the set adopts."""
+    return not owner_of(live, settings) and bool(managers_of(live) & managers_to_adopt(live, settings))
+
+
+def _is_marked(live: Object, settings: Settings) -> bool:
+    """Return whether the object may be adopted from its managers; one with an owner label was adopted before."""
+    if not settings.adopted_marks or owner_of(live, settings) or stage_of(ref_of(live)) is Stage.CRDS:
+        return True
+    metadata = live["metadata"]
+    found = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+    return any(
+        all(key in found and text_matches(pattern, found[key]) for key, pattern in marks.items())
+        for marks in settings.adopted_marks
+    )
 
 
 def has_applied(live: Object, manager: str) -> bool:
@@ -253,6 +272,23 @@ def adopt_fields(live: Object, adopted: Collection[str], manager: str) -> list[O
     return [merged, *(entry for entry in entries if not any(entry is replaced for replaced in (*own, *sources)))]
 
 
+def without_released_fields(live: Object, after: Object, adopted: Collection[str], manager: str) -> Object:
+    """Return the state after an apply without the fields that it removes once the adopted fields are the manager's.
+
+    ``after`` is the result of a dry run, which cannot move fields first. Fields of other managers stay.
+    """
+    sources: _Fields = {}
+    others = applied_fields(after, manager)
+    for entry in live["metadata"].get("managedFields", ()):
+        fields = entry.get("fieldsV1", {})
+        if entry["manager"] in adopted and not entry.get("subresource"):
+            sources = _merge(sources, fields)
+        elif entry["manager"] != manager:
+            others = _merge(others, fields)
+    kept: Object = _without_fields(after, _released(sources, others))
+    return kept
+
+
 def other_managers(live: Object, path: Path, manager: str) -> tuple[str, ...]:
     """Return the managers other than ``manager`` of the field at a path, its parents or children, latest first.
 
@@ -277,6 +313,41 @@ def _entries(live: Object) -> Iterator[Object]:
 def _merge(left: _Fields, right: _Fields) -> _Fields:
     both = {key: _merge(left[key], right[key]) for key in left.keys() & right.keys()}
     return {**left, **right, **both}
+
+
+def _released(fields: _Fields, kept: _Fields) -> _Fields:
+    """Return the fields that are not kept; one without children is removed with everything below it."""
+    released: _Fields = {}
+    for key, child in fields.items():
+        if key == "." or kept.get(key) == {}:
+            continue
+        if key not in kept and (not child or "." in child):
+            released[key] = {}
+        elif below := _released(child, kept.get(key, {})):
+            released[key] = below
+    return released
+
+
+def _without_fields(tree: Any, released: _Fields) -> Any:
+    if isinstance(tree, dict):
+        below = {key[2:]: child for key, child in released.items()}
+        kept = {key: value for key, value in tree.items() if below.get(key) != {}}
+        return {key: _without_fields(value, below.get(key, {})) for key, value in kept.items()}
+    if isinstance(tree, list):
+        found = [(each, _fields_of_item(each, index, released)) for index, each in enumerate(tree)]
+        return [_without_fields(each, fields or {}) for each, fields in found if fields != {}]
+    return tree
+
+
+def _fields_of_item(item: Any, index: int, fields: _Fields) -> _Fields | None:
+    """Return the fields below one item of a list, or None if there are none."""
+    for key, child in fields.items():
+        kind, _, text = key.partition(":")
+        identity = json.loads(text)
+        is_keyed = kind == "k" and isinstance(item, dict) and identity.items() <= item.items()
+        if is_keyed or (kind == "v" and identity == item) or (kind == "i" and identity == index):
+            return dict(child)
+    return None
 
 
 def _covers(fields: _Fields, path: Path) -> bool:

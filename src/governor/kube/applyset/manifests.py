@@ -244,8 +244,18 @@ def _desired(manifest: Object, resource: ApiResource, settings: Settings, *, def
     metadata = {key: value for key, value in manifest["metadata"].items() if value is not None}
     if resource.namespaced and not metadata.get("namespace") and settings.default_namespace:
         metadata["namespace"] = settings.default_namespace
-    whole = {**manifest, "metadata": metadata}
+    whole = _encoded({**manifest, "metadata": metadata})
     return Desired(ref_of(whole), resource, whole, "" if is_secret(whole) else digest(whole), defined_in_set)
+
+
+def _encoded(manifest: Object) -> Object:
+    """Return a Secret with its plain text in ``data``: the server does, but lets no manager own the entries."""
+    texts = manifest.get("stringData") if is_secret(manifest) else None
+    if not texts:
+        return manifest
+    encoded = {key: base64.b64encode((text or "").encode()).decode() for key, text in texts.items()}
+    kept = {key: value for key, value in manifest.items() if key != "stringData"}
+    return {**kept, "data": {**(manifest.get("data") or {}), **encoded}}
 
 
 def _scope_problems(desired: Desired, settings: Settings) -> Iterator[Detail]:

@@ -18,6 +18,7 @@ from governor.kube.applyset.live import (
     describe_termination,
     get,
     has_applied,
+    is_adoptable,
     is_terminating,
     keep_annotation,
     owner_of,
@@ -42,7 +43,9 @@ def decide(entry: Entry, live: Object | None, owner: Owner, settings: Settings) 
         return PruneResult(ref, PruneOutcome.FOREIGN, "was deleted and created again outside this set")
     if annotation := keep_annotation(live, settings.keep_annotations):
         return PruneResult(ref, PruneOutcome.KEPT, f"has the annotation {annotation}")
-    if owner_of(live, settings) != owner.id and not _lost_label(entry, live, settings):
+    if owner_of(live, settings) != owner.id and not (
+        _lost_label(entry, live, settings) or is_adoptable(live, settings)
+    ):
         return _not_owned(ref, live, settings)
     if is_terminating(live):
         return PruneResult(ref, PruneOutcome.TERMINATING, describe_termination(live))

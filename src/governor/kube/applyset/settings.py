@@ -143,6 +143,11 @@ class Settings(msgspec.Struct, frozen=True):
     """Whether fields are taken from other managers on conflict."""
     adopted_managers: frozenset[str] = frozenset()
     """Managers whose fields, and with them the objects, the set adopts."""
+    adopted_marks: tuple[Mapping[str, str], ...] = ()
+    """If given, an object is adopted only if it has all labels or annotations of one of these, whose values may contain
+    ``*``: several owners may write as the same manager. Definitions need none, because Helm does not mark them."""
+    remove_adoptable: bool = False
+    """Whether an object that would be adopted counts as the set's when it is to be removed."""
     inherited_owners: frozenset[str] = frozenset()
     """Ids of sets that are gone. An object with the owner label of one of them, and the fields of the manager that set
     the label, become this set's when it applies the object."""

@@ -47,6 +47,7 @@ from governor.reconciler.resolution.catalogue import INSTANCE_INDEXES
 from governor.reconciler.states.cluster_state import is_unreachable
 from governor.reconciler.states.escalation import escalated_status, escalation_event, next_failure, policy_of
 from governor.reconciler.states.instance_state import PAUSED, deleting_status, instance_status, processing_status
+from governor.reconciler.steps.adoption import check_adoption, find_former_owner
 from governor.reconciler.steps.apply import apply, begin, check_deviation, prepare
 from governor.reconciler.steps.comparison import check_claim, check_given_up, compare
 from governor.reconciler.steps.dependencies import check_dependencies
@@ -84,7 +85,9 @@ STEPS: Final[Sequence[Step]] = (
     check_given_up,
     check_claim,
     check_dependencies,
+    find_former_owner,
     render,
+    check_adoption,
     begin,
     write_record,
     prepare,
@@ -330,3 +333,6 @@ async def _report(context: Context[Any], instance: ModuleInstance, status: Modul
     if event := escalation_event(before.failure, status.failure):
         message = f"the {status.actor} must act: {status.message}" if event is ESCALATED else status.message
         context.event(event, message, EventType.WARNING if event is ESCALATED else EventType.NORMAL, annotations)
+    if status.adopted is not None and status.adopted != before.adopted:
+        message = f"taken over from {status.adopted.source}: {status.adopted.next_step}"
+        context.event("Adopted", message, EventType.NORMAL, annotations)

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 
 from governor.kube.controller.views import Resource, ResourceMetadata, Status
+from governor.reconciler.kinds.adoption import AdoptionField
 from governor.reconciler.kinds.definition import (
     AGE,
     ATOMIC,
@@ -122,6 +123,8 @@ class InstallationSpec(Part, frozen=True):
     """Replaces the drift policy of the Module."""
     deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
     """What happens to the module's objects when the Installation is deleted or no longer selects the cluster."""
+    adopt: AdoptionField | None = None
+    """The owner from which the module takes over objects that exist already. An installed module takes nothing over."""
 
 
 class InstallationStatus(Status, frozen=True, gc=False):

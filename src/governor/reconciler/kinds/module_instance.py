@@ -7,6 +7,7 @@ import msgspec
 
 from governor.domain.conditions import Actor
 from governor.kube.controller.views import Resource, Status
+from governor.reconciler.kinds.adoption import Adopted, AdoptionField
 from governor.reconciler.kinds.definition import (
     AGE,
     ATOMIC,
@@ -83,6 +84,8 @@ class ModuleInstanceSpec(Part, frozen=True):
     """What happens to custom resources of others when the module is removed."""
     deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
     """What happens to the module's objects when this ModuleInstance is deleted."""
+    adopt: AdoptionField | None = None
+    """The owner from which the module takes over objects that exist already."""
     hold: Problem | None = None
     """If set, nothing is applied, repaired or removed: what is wanted cannot be resolved any more."""
 
@@ -116,6 +119,8 @@ class Attempt(Applied, frozen=True, kw_only=True):
 
     is_applied: bool = False
     """Whether all objects are applied, and those that are no longer desired are removed."""
+    is_adoption: bool = False
+    """Whether the objects are taken over from another owner. None of the hooks runs: they ran for that owner."""
 
 
 class HookState(enum.StrEnum):
@@ -170,6 +175,8 @@ class ModuleInstanceStatus(Status, frozen=True, gc=False):
     """What fails, since when, and whether it is escalated."""
     run: str = ""
     """Correlation id of the run that has changed the status last; Events, logs and notifications have it, too."""
+    adopted: Adopted | None = None
+    """From which owner the objects were taken over, if any."""
 
 
 class InstanceAnnotations(msgspec.Struct, frozen=True, gc=False):

@@ -13,11 +13,13 @@ from governor.kube.objects import ObjectRef
 from governor.process.clock import Clock
 from governor.reconciler.kinds.definition import GROUP
 from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceSpec
+from governor.reconciler.release.adoption import FormerOwner, former_owner
 
 MANAGER: Final = "governor-modules"
 LABEL_PREFIX: Final = f"modules.{GROUP}"
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
 _HOOKS: Final = "hooks"
+_HOOK_MARK: Final = {"helm.sh/hook": "*"}
 _MAX_LABEL: Final = 63
 
 SETTINGS: Final = Settings(
@@ -94,22 +96,38 @@ def module_objects(
     *,
     scaled: Iterable[ObjectRef] = (),
     inherited: frozenset[str] = frozenset(),
+    former: FormerOwner | None = None,
 ) -> ApplySet:
-    """Return the set of a module's objects; the replicas of ``scaled`` are those of an autoscaler."""
+    """Return the set of a module's objects; the replicas of ``scaled`` are those of an autoscaler.
+
+    Objects of the ``former`` owner are adopted; all others that exist already are refused.
+    """
     spec = instance.spec
     settings = msgspec.structs.replace(
         SETTINGS,
         default_namespace=spec.namespace,
         ignored_fields=ignored_fields(spec, scaled),
         inherited_owners=inherited,
+        adopted_managers=former.managers if former else frozenset(),
+        adopted_marks=former.marks if former else (),
     )
     return _set(place, instance, owner_of(spec.module, place.namespace), settings)
 
 
 def hook_objects(place: Place, instance: ModuleInstance) -> ApplySet:
-    """Return the set of the objects of a module's hooks. Helm removes hooks in spite of a policy to keep them."""
+    """Return the set of the objects of a module's hooks. Helm removes hooks in spite of a policy to keep them.
+
+    What hooks of a former owner have left is replaced like what the module's own hooks have left.
+    """
+    former = former_owner(instance.spec)
     settings = msgspec.structs.replace(
-        SETTINGS, default_namespace=instance.spec.namespace, keep_annotations={}, ignored_fields=_CERTIFICATES
+        SETTINGS,
+        default_namespace=instance.spec.namespace,
+        keep_annotations={},
+        ignored_fields=_CERTIFICATES,
+        adopted_managers=former.managers if former else frozenset(),
+        adopted_marks=(_HOOK_MARK,) if former else (),
+        remove_adoptable=former is not None,
     )
     return _set(place, instance, hooks_owner_of(instance.spec.module, place.namespace), settings)
 

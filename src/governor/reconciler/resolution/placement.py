@@ -124,6 +124,7 @@ def _spec(installation: Installation, cluster: Cluster, module: Module, values: 
         drift=wanted.drift or defaults.drift,
         custom_resources=defaults.custom_resources,
         deletion_policy=wanted.deletion_policy,
+        adopt=wanted.adopt,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from governor.domain.conditions import Actor
-from governor.kube.applyset import ConvergeReport, DriftMode, Outcome, PruneOutcome
+from governor.kube.applyset import ApplySet, ConvergeReport, DriftMode, Outcome, PruneOutcome
 from governor.kube.applyset.results import FOREIGN, SETTLED, SUCCEEDED
 from governor.kube.controller.conditions import format_time
 from governor.kube.objects import Object, ObjectRef, ref_of
@@ -55,13 +55,17 @@ async def begin(work: Work) -> Work | Halt:
         return work
     if work.on.place.is_remote and not work.entries:
         await ensure_home(work.on.place.client, work.on.place.namespace)
-    if is_same(status.attempt or status.last_applied, spec.chart_digest, work.values_digest):
+    is_adoption, attempt = work.takeover is not None, status.attempt
+    is_continued = not is_adoption or (attempt is not None and attempt.is_adoption)
+    if is_continued and is_same(attempt or status.last_applied, spec.chart_digest, work.values_digest):
         return work
     if _is_emptied(work):
         message = "the chart renders no objects with these values; nothing is removed: correct the values"
         return failing(work, "RendersNothing", message, Actor.USER)
     time = format_time(work.on.place.clock.now())
-    attempt = Attempt(spec.version, spec.chart_digest, work.values_digest, time, operation_of(work))
+    attempt = Attempt(
+        spec.version, spec.chart_digest, work.values_digest, time, operation_of(work), is_adoption=is_adoption
+    )
     work = msgspec.structs.replace(work, status=msgspec.structs.replace(status, attempt=attempt, hooks=()))
     await work.save(work.status)
     return work
@@ -76,7 +80,7 @@ def _is_emptied(work: Work) -> bool:
 async def prepare(work: Work) -> Work | Halt:
     """Apply definitions and the namespace before the first hook, which may need them."""
     attempt, rendered = work.status.attempt, work.rendered
-    if attempt is None or attempt.is_applied or rendered is None:
+    if attempt is None or attempt.is_applied or attempt.is_adoption or rendered is None:
         return work
     if not hooks_for(rendered.hooks, f"pre-{attempt.operation}"):
         return work
@@ -102,15 +106,26 @@ async def _converge(work: Work, rendered: Rendered, drift: DriftMode, *, prune: 
     return await _converge_once(work, rendered, drift, prune=prune) if is_shared else report
 
 
-async def _converge_once(work: Work, rendered: Rendered, drift: DriftMode, *, prune: bool) -> ConvergeReport:
+async def desired_objects(work: Work, rendered: Rendered) -> tuple[ApplySet, list[Object]]:
+    """Return the set of a module's objects, and what it must consist of."""
     spec, place = work.instance.spec, work.on.place
     manifests = await manifests_of(place.client, rendered)
     namespace = await find_namespace(work)
     if namespace.is_ours and not is_listed(manifests, namespace_ref(spec.namespace)):
         manifests.append(namespace_manifest(spec.namespace))
     objects = module_objects(
-        place, work.instance, scaled=scaled(work.on.watch, _workloads(work, manifests)), inherited=namespace.inherited
+        place,
+        work.instance,
+        scaled=scaled(work.on.watch, _workloads(work, manifests)),
+        inherited=namespace.inherited,
+        former=work.takeover.owner if work.takeover else None,
     )
+    return objects, manifests
+
+
+async def _converge_once(work: Work, rendered: Rendered, drift: DriftMode, *, prune: bool) -> ConvergeReport:
+    spec = work.instance.spec
+    objects, manifests = await desired_objects(work, rendered)
     return await objects.converge(
         manifests,
         drift=drift,

@@ -9,6 +9,7 @@ from governor.domain.conditions import Actor
 from governor.errors import GovernorError
 from governor.kube.controller.conditions import format_time
 from governor.reconciler.hooks.run import HookContext, HookFailed, HookResult, HooksWaiting, run_hooks
+from governor.reconciler.kinds.adoption import Adopted
 from governor.reconciler.kinds.module_instance import Applied, HookRecord
 from governor.reconciler.release.objects import hook_objects, objects_client
 from governor.reconciler.release.reference import reference_text
@@ -53,11 +54,10 @@ async def run_after(work: Work) -> Work | Halt:
 
 
 async def _run_change(work: Work, event: str) -> Work | Halt:
-    hooks = work.rendered.hooks if work.rendered else ()
-    if not any(event in each.events for each in hooks):
-        return work
-    attempt = work.status.attempt
+    hooks, attempt = work.rendered.hooks if work.rendered else (), work.status.attempt
     assert attempt is not None  # noqa: S101 - a change is under way
+    if attempt.is_adoption or not any(event in each.events for each in hooks):
+        return work
     return await run_event(work, hooks, event, reference_text(attempt))
 
 
@@ -108,5 +108,7 @@ def completed(work: Work) -> Work:
     applied = Applied(attempt.version, attempt.chart_digest, attempt.values_digest, time, attempt.operation)
     before = (status.last_applied,) if status.last_applied else ()
     history = (*before, *status.history)[:MAX_HISTORY]
-    changed = msgspec.structs.replace(status, last_applied=applied, history=history, attempt=None)
+    owner = work.takeover.owner if work.takeover else None
+    adopted = Adopted(owner.title, time, owner.next_step) if owner else status.adopted
+    changed = msgspec.structs.replace(status, last_applied=applied, history=history, attempt=None, adopted=adopted)
     return msgspec.structs.replace(work, status=changed)

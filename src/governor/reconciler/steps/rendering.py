@@ -87,7 +87,9 @@ def is_upgrade(work: Work) -> bool:
 
 
 def operation_of(work: Work) -> Operation:
-    """Return what a change is, or was if it is applied."""
+    """Return what a change is, or was if it is applied; of an adoption, what its former owner has done."""
+    if work.takeover is not None:
+        return work.takeover.operation
     return operation(work.status, work.instance.spec.chart_digest, work.values_digest, has_objects=bool(work.entries))
 
 

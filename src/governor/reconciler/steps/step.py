@@ -20,6 +20,7 @@ from governor.reconciler.kinds.failure import FailureType
 from governor.reconciler.kinds.module import Module, Readiness
 from governor.reconciler.kinds.module_instance import ModuleInstance, ModuleInstanceStatus
 from governor.reconciler.kinds.state import DEPLOYED, HEALTHY, RESOLVED, Problem
+from governor.reconciler.release.adoption import Takeover
 from governor.reconciler.release.objects import Place
 from governor.reconciler.release.record import StoredRecord
 from governor.reconciler.render.request import Layer, Rendered, Renderer
@@ -81,6 +82,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     rendered: Rendered | None = None
     entries: Entries = {}
     """The applied objects."""
+    takeover: Takeover | None = None
+    """The adoption that is under way; set by ``find_former_owner``."""
     deviation: Problem | None = None
     """How the objects differ from what was applied, if that is neither repaired nor an error."""
     is_settled: bool = False

@@ -89,5 +89,9 @@ async def test_a_plan_shows_an_adoption_without_performing_it(
     objects = make_set(client, namespace, adopted_managers=frozenset({KUBECTL}))
     plan = await objects.plan([config_map("c", a="2")])
     assert outcomes(plan.apply) == {"c": Outcome.CHANGED}
-    assert [each.path for each in plan.apply.results[0].differences] == ["data.a", "metadata.labels"]
+    assert [each.path for each in plan.apply.results[0].differences] == [
+        "data.a",
+        "metadata.annotations",
+        "metadata.labels",
+    ]
     assert await client.get(CONFIG_MAPS, "c", namespace) == before

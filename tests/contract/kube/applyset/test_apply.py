@@ -15,6 +15,7 @@ from tests.contract.kube.applyset.bed import (
     LABEL,
     MANAGER,
     NAMESPACES,
+    SECRETS,
     RecordingClient,
     apply,
     config_map,
@@ -306,3 +307,14 @@ async def test_an_existing_namespace_is_shared_and_new_objects_in_it_are_owned(c
         (Outcome.UNCHANGED, True),
         (Outcome.CREATED, False),
     ]
+
+
+async def test_an_entry_that_is_no_longer_in_the_plain_text_of_a_secret_is_removed(
+    client: Client, namespace: str
+) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"c": "Mw=="}}
+    objects = make_set(client, namespace)
+    assert (await apply(objects, [{**secret, "stringData": {"a": "1", "b": "2"}}])).ok
+    assert (await client.get(SECRETS, "s", namespace))["data"] == {"a": "MQ==", "b": "Mg==", "c": "Mw=="}
+    assert (await apply(objects, [{**secret, "stringData": {"a": "1", "c": "4"}}])).ok
+    assert (await client.get(SECRETS, "s", namespace))["data"] == {"a": "MQ==", "c": "NA=="}

@@ -12,6 +12,7 @@ from governor.kube.applyset.live import (
     managers_to_adopt,
     other_managers,
     will_own,
+    without_released_fields,
 )
 from governor.kube.applyset.settings import Owner, Settings
 from governor.kube.objects import Object
@@ -136,3 +137,79 @@ def test_an_object_of_an_inherited_owner_is_taken_over_with_the_fields_of_the_ma
 def test_an_object_without_owner_is_not_inherited() -> None:
     settings = Settings("ours", "x.example", inherited_owners=frozenset({""}))
     assert not will_own(live(OTHER), Owner("me", "home", "inventory"), settings)
+
+
+def settings(*marks: dict[str, str]) -> Settings:
+    return Settings("ours", "example.dev", adopted_managers=frozenset({"helm"}), adopted_marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind", "adopted"),
+    [
+        ({"annotations": {"release": "a", "place": "x"}}, "ConfigMap", {"helm"}),
+        ({"labels": {"instance": "a:1"}}, "ConfigMap", {"helm"}),
+        ({"annotations": {"release": "a"}}, "ConfigMap", set()),
+        ({"annotations": {"release": "b", "place": "x"}}, "ConfigMap", set()),
+        ({}, "ConfigMap", set()),
+        ({}, "CustomResourceDefinition", {"helm"}),
+        ({"labels": {"example.dev/owner": "mine"}}, "ConfigMap", {"helm"}),
+    ],
+)
+def test_only_objects_with_the_marks_of_the_former_owner_are_adopted(
+    metadata: Object, kind: str, adopted: set[str]
+) -> None:
+    group = "apiextensions.k8s.io/v1" if kind == "CustomResourceDefinition" else "v1"
+    found = {"apiVersion": group, "kind": kind, "metadata": {"name": "a", "managedFields": [HELM], **metadata}}
+    given = settings({"release": "a", "place": "x"}, {"instance": "a:*"})
+    assert managers_to_adopt(found, given) == adopted
+    assert will_own(found, Owner("mine", "default", "i"), given) is bool(adopted)
+
+
+def container(name: str, *fields: str) -> tuple[str, dict[str, Any]]:
+    return f'k:{{"name":"{name}"}}', {".": {}, "f:name": {}, **{f"f:{each}": {} for each in fields}}
+
+
+def test_an_adoption_removes_what_no_other_manager_has() -> None:
+    theirs = {
+        "f:data": {".": {}, "f:kept": {}, "f:gone": {}, "f:shared": {}},
+        "f:spec": {
+            "f:containers": dict((container("a", "image", "tty"), container("b", "image"), container("c", "image"))),
+            "f:atomic": {},
+            "f:finalizers": {'v:"x"': {}, 'v:"y"': {}},
+            "f:unset": {"f:deep": {}},
+        },
+    }
+    others = entry("other", "Update", {"f:data": {"f:shared": {}}, "f:spec": {"f:containers": dict((container("c"),))}})
+    ours = {
+        "f:data": {"f:kept": {}},
+        "f:spec": {
+            "f:containers": dict((container("a", "image"),)),
+            "f:atomic": {},
+            "f:finalizers": {'v:"x"': {}},
+            "f:unset": {},
+        },
+    }
+    before = live(entry("helm", "Update", theirs), others, STATUS)
+    after = {
+        "metadata": {"managedFields": [entry("ours", "Apply", ours)]},
+        "data": {"kept": "1", "gone": "1", "shared": "1", "unowned": "1"},
+        "spec": {
+            "containers": [
+                {"name": "a", "image": "1", "tty": True},
+                {"name": "b", "image": "1", "stdin": True},
+                {"name": "c", "image": "1"},
+            ],
+            "atomic": {"x": 1},
+            "finalizers": ["x", "y"],
+            "unset": {"deep": 1},
+        },
+    }
+    left = without_released_fields(before, after, {"helm"}, "ours")
+    assert left["data"] == {"kept": "1", "shared": "1", "unowned": "1"}
+    assert left["spec"] == {
+        "containers": [{"name": "a", "image": "1"}, {"name": "c"}],
+        "atomic": {"x": 1},
+        "finalizers": ["x"],
+        "unset": {"deep": 1},
+    }
+    assert without_released_fields(before, after, (), "ours") == after
