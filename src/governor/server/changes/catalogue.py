@@ -43,6 +43,8 @@ class Catalogue(msgspec.Struct, frozen=True, dict=True):
     digest: str = ""
     """Of the revision."""
     entries: Mapping[DocumentRef, Entry] = {}
+    lines: Mapping[str, bytes] = {}
+    """Existing documents in the order of their references, each as JSON with its digest."""
     runtimes: Mapping[str, Runtime] = {}
     selectors: Mapping[str, Selector] = {}
     labelled: Mapping[Label, frozenset[str]] = {}
@@ -56,8 +58,9 @@ class Catalogue(msgspec.Struct, frozen=True, dict=True):
         entries = {**self.entries, **{each.ref: Entry(each.version, each.digest) for each in given}}
         changed = {kind: {each.name: each.tree for each in given if each.kind == kind} for kind in (RUNTIME, PROFILE)}
         fields = {**self._with_runtimes(changed[RUNTIME]), **self._with_profiles(changed[PROFILE])}
+        lines = _lines(self.lines, given)
         return msgspec.structs.replace(
-            self, revision=revision, digest=_revision_digest(entries), entries=entries, **fields
+            self, revision=revision, digest=_revision_digest(lines), entries=entries, lines=lines, **fields
         )
 
     @property
@@ -159,9 +162,21 @@ class Catalogues:
         self._known = dict(list(known.items())[-_KEPT:])
 
 
-def _revision_digest(entries: Mapping[DocumentRef, Entry]) -> str:
-    digests = {str(ref): entry.digest for ref, entry in entries.items() if entry.digest}
-    return f"sha256:{hashlib.sha256(canonical(digests)).hexdigest()}"
+def _lines(lines: Mapping[str, bytes], versions: Iterable[DocumentVersion]) -> dict[str, bytes]:
+    """Return the lines after some new versions; they are sorted only if there are other documents than before."""
+    changed = {str(each.ref): _line(each) for each in versions}
+    found = {ref: line for ref, line in {**lines, **changed}.items() if line}
+    return found if found.keys() == lines.keys() else dict(sorted(found.items()))
+
+
+def _line(version: DocumentVersion) -> bytes:
+    return canonical({str(version.ref): version.digest})[1:-1] if version.digest else b""
+
+
+def _revision_digest(lines: Mapping[str, bytes]) -> str:
+    """Return the digest of the canonical JSON of all references with their digests."""
+    # msgspec sorts the keys of a map in quadratic time if they are sorted already: 160 ms for 10,000 documents.
+    return f"sha256:{hashlib.sha256(b'{' + b','.join(lines.values()) + b'}').hexdigest()}"
 
 
 def _place(selector: Selector) -> Place:

@@ -22,8 +22,8 @@ from governor.server.store.deliveries import insert_deliveries
 from governor.server.store.runtime_states import RuntimeState, find_states, put_states
 from governor.server.store.sqlite import Store
 
-BATCH: Final = 1000
-"""Deliveries in one transaction: other writes wait no longer than for one batch."""
+BATCH: Final = 500
+"""Deliveries in one transaction, sent together: other writes and requests wait no longer than for one batch."""
 _BACKOFF: Final = Backoff(initial_s=0.1, max_s=10.0)
 _DRAFTS: Final = "drafts"
 """The only key of the loop."""

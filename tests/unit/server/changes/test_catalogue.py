@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from governor.domain.documents import DocumentRef, Selector
 from governor.server.changes.catalogue import Catalogue
+from governor.values.digest import digest
 from tests.unit.server.changes.samples import EU, catalogue, deletion, profile, runtime, version
 
 LABELS = st.dictionaries(st.sampled_from(["region", "tier"]), st.sampled_from(["a", "b"]))
@@ -54,6 +55,8 @@ def test_an_updated_catalogue_matches_as_every_selector_does(steps: list[tuple[d
     }
     assert found.runtimes.keys() == runtimes.keys()
     assert selected(found) == expected
+    digests: dict[str, Any] = {str(ref): version(tree).digest for ref, tree in trees.items()}
+    assert found.digest == digest(digests)
     of_runtimes = {name: set(found.profiles_of(each)) for name, each in found.runtimes.items()}
     assert of_runtimes == {name: {each for each in expected if name in expected[each]} for name in runtimes}
 
