@@ -2,8 +2,8 @@
 
 make bench-server N=10000        (or: python -m bench.server --agents 500 --rounds 1)
 
-Ten thousand agents are measured after a thousand and three thousand, to show how the figures grow; --tls measures only
-them, with TLS. Polling is measured only with the most agents.
+Ten thousand agents are measured after a thousand and three thousand, to show how the figures grow, unless --no-growth
+is given; --tls measures only them, with TLS. Polling is measured only with the most agents.
 
 A client process holds one watch per agent with minimal protocol code; the server is a process of its own. Times begin
 when a change is requested. In each round the agents first watch and then poll every ten seconds, as in the proof of
@@ -94,13 +94,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--heartbeat", type=float, default=30.0, help="seconds between two checks of an agent")
     parser.add_argument("--tls", action="store_true", help="measure with TLS")
     parser.add_argument("--polling", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--big", action=argparse.BooleanOptionalAction, default=True)
     return parser.parse_args()
 
 
 def measure_all(options: argparse.Namespace) -> list[Figures]:
     """Measure one number of agents after the other, the largest one last."""
-    sizes = [*(GROWTH if options.agents == PUBLISHED and not options.tls else ()), options.agents]
+    is_published = options.agents == PUBLISHED and options.growth and not options.tls
+    sizes = [*(GROWTH if is_published else ()), options.agents]
     measured = []
     for size in sizes:
         log(f"measuring {size:,} agents")
