@@ -101,18 +101,34 @@ def describe_module(hub: Hub, name: str, cluster: str, output: Format) -> None:
 
 @module.command("diff")
 @click.argument("name")
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="YAML file with Modules, Channels, Installations and Clusters to compare with, as if the hub had them; "
+    "repeat it for several, - is standard input.",
+)
+@click.option("--manifest", "with_manifest", is_flag=True, help="Show what would be applied, too.")
 @click.option("--cluster", default="local", show_default=True, metavar="NAME", help="The cluster of the module.")
 @hub_options
 @output_option
-def diff_module(hub: Hub, name: str, cluster: str, output: Format) -> int:
+def diff_module(
+    hub: Hub, name: str, files: tuple[TextIO, ...], with_manifest: bool, cluster: str, output: Format
+) -> int:
     """Show how a module in its cluster differs from what its chart renders now; nothing is written.
+
+    With -f it is a dry run of a change, before the hub has it: the API server validates each object.
 
     Exits with 0 if nothing differs, with 1 if something does, and with a higher code on an error. Fields that other
     clients may set, and values that the chart has generated before, do not differ. Values of Secrets are masked.
     """
     from governor.reconciler import queries  # noqa: PLC0415
 
-    text, is_different = queries.diff_module(hub, name, cluster, output)
+    texts = {each.name: each.read() for each in files}
+    text, is_different = queries.diff_module(hub, name, cluster, output, texts=texts, with_manifest=with_manifest)
     if text:
         click.echo(text)
     return NEGATIVE if is_different else SUCCESS
@@ -164,6 +180,18 @@ def render_module(
     click.echo(text, nl=False)
     for each in unknown:
         click.echo(f"unknown hook {each}: a module with it is refused", err=True)
+
+
+@module.command("rollback")
+@click.argument("name")
+@click.option("--undo", is_flag=True, help="Withdraw the request: the desired version is applied again.")
+@click.option("--cluster", default="local", show_default=True, metavar="NAME", help="The cluster of the module.")
+@hub_options
+def rollback_module(hub: Hub, name: str, undo: bool, cluster: str) -> None:
+    """Roll a module back to what was ready last with another spec, until its spec changes again."""
+    from governor.reconciler import queries  # noqa: PLC0415
+
+    click.echo(queries.rollback_module(hub, name, cluster, undo=undo))
 
 
 @module.command("digest")

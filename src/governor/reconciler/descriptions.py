@@ -41,6 +41,8 @@ def _module_identity(instance: ModuleInstance) -> Iterator[str]:
     yield f"Installation:  {spec.installation}"
     yield f"Version:       {spec.version}"
     yield f"Applied:       {status.last_applied.version if status.last_applied else NONE}"
+    if status.rollback is not None:
+        yield f"Rolled back:   from {status.rollback.version} by {status.rollback.cause}"
     yield f"Namespace:     {spec.namespace}"
     yield f"Chart:         {spec.chart_digest}"
     yield f"Depends on:    {', '.join(spec.depends_on) or NONE}"

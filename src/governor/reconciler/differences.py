@@ -46,9 +46,14 @@ class ObjectDifference(msgspec.Struct, frozen=True, omit_defaults=True, rename="
     """From the live object to the rendered one, masked."""
 
 
-async def find_differences(
-    hub: Client, place: Place, instance: ModuleInstance, module: Module
-) -> tuple[ObjectDifference, ...]:
+class DryRun(msgspec.Struct, frozen=True):
+    """What a change would apply, and what that would change; without secrets."""
+
+    manifest: str
+    differences: tuple[ObjectDifference, ...]
+
+
+async def dry_run(hub: Client, place: Place, instance: ModuleInstance, module: Module) -> DryRun:
     """Render a module as the reconciler would now, and compare that with the cluster."""
     takeover = await find_takeover(objects_client(place, instance.spec), instance.spec, instance.status)
     if isinstance(takeover, Problem):
@@ -62,7 +67,8 @@ async def find_differences(
     namespace = namespace_ref(spec.namespace)
     if not is_listed(manifests, namespace) and await _is_needed(place.client, await objects.inventory(), namespace):
         manifests.append(namespace_manifest(spec.namespace))
-    return tuple(_differences(await objects.plan(manifests), sensitive_texts(preview.values)))
+    found = _differences(await objects.plan(manifests), sensitive_texts(preview.values))
+    return DryRun(previews.text_of(rendered, preview), tuple(found))
 
 
 async def _preview(

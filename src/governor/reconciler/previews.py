@@ -19,7 +19,7 @@ from governor.reconciler.render.installed import installed_renderer
 from governor.reconciler.render.masking import manifests_text
 from governor.reconciler.render.request import Capabilities, Layer, Lookup, Rendered, Request
 from governor.reconciler.render.target import capabilities_of, lookup_in
-from governor.reconciler.resolution.documents import read_documents
+from governor.reconciler.resolution.documents import Documents, read_documents
 from governor.reconciler.resolution.resolution import resolve
 from governor.reconciler.steps.inputs import layers_of
 from governor.values.printing import listed
@@ -43,7 +43,18 @@ class Preview(msgspec.Struct, frozen=True):
 
 def from_documents(texts: Mapping[str, str], name: str, cluster: str, capabilities: Capabilities) -> Preview:
     """Return the preview of a module that documents define; without a name there must be one only."""
-    documents = read_documents(texts)
+    outcome, module = resolved(read_documents(texts), name, cluster)
+    if outcome.values_from:
+        message = "valuesFrom needs a hub: name the module without -f, or write the values into the Installation"
+        raise invalid("values-from", message)
+    if module.spec.chart.credentials_secret or module.spec.chart.ca_secret:
+        raise invalid("credentials", "a chart with credentials or certificates in Secrets needs a hub: use no -f")
+    values = tuple(map(_layer, (module.spec.values, outcome.values)))
+    return Preview(outcome, module.spec.chart, values, capabilities)
+
+
+def resolved(documents: Documents, name: str, cluster: str) -> tuple[ModuleInstanceSpec, Module]:
+    """Return what a module must be on a cluster, and its Module; raise if it cannot be resolved."""
     if cluster not in documents.clusters:
         raise invalid("cluster", f"no Cluster is called {cluster}: add it to the files, or name another")
     resolution = resolve(documents.catalogue, documents.clusters[cluster])
@@ -51,15 +62,9 @@ def from_documents(texts: Mapping[str, str], name: str, cluster: str, capabiliti
     outcome = found[_one(found, name)]
     if isinstance(outcome, Problem):
         raise invalid(outcome.reason, outcome.message)
-    if outcome.values_from:
-        message = "valuesFrom needs a hub: name the module without -f, or write the values into the Installation"
-        raise invalid("values-from", message)
     module = documents.catalogue.module(outcome.module, outcome.version)
     assert isinstance(module, Module)  # noqa: S101 - resolved
-    if module.spec.chart.credentials_secret or module.spec.chart.ca_secret:
-        raise invalid("credentials", "a chart with credentials or certificates in Secrets needs a hub: use no -f")
-    values = tuple(map(_layer, (module.spec.values, outcome.values)))
-    return Preview(outcome, module.spec.chart, values, capabilities)
+    return outcome, module
 
 
 def _one(found: Mapping[str, object], name: str) -> str:

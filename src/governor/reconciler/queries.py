@@ -16,13 +16,25 @@ from governor.process.clock import SystemClock
 from governor.reconciler import previews
 from governor.reconciler.commands import Hub
 from governor.reconciler.descriptions import cluster_text, module_text, modules_table
-from governor.reconciler.differences import ObjectDifference, difference_text, find_differences
+from governor.reconciler.differences import DryRun, difference_text, dry_run
+from governor.reconciler.kinds.channel import CHANNEL
 from governor.reconciler.kinds.cluster import CLUSTER, Cluster
+from governor.reconciler.kinds.installation import INSTALLATION
 from governor.reconciler.kinds.module import MODULE, Module, module_object_name
-from governor.reconciler.kinds.module_instance import CLUSTER_LABEL, MODULE_INSTANCE, ModuleInstance, instance_name
+from governor.reconciler.kinds.module_instance import (
+    CLUSTER_LABEL,
+    MODULE_INSTANCE,
+    ROLLBACK,
+    InstanceMetadata,
+    ModuleInstance,
+    instance_name,
+)
+from governor.reconciler.previews import resolved
 from governor.reconciler.release.objects import Place
 from governor.reconciler.render.request import Capabilities
+from governor.reconciler.resolution.documents import read_documents
 from governor.reconciler.setup import installation
+from governor.reconciler.states.rollback import goal_of
 from governor.reconciler.targets import Targets
 from governor.values.printing import Format, machine_text
 
@@ -67,17 +79,48 @@ def describe_cluster(hub: Hub, name: str, output: Format) -> str:
     return cluster_text(_read(found, Cluster), _now())
 
 
-def diff_module(hub: Hub, name: str, cluster: str, output: Format) -> tuple[str, bool]:
-    """Return how a module in its cluster differs from what is rendered now, and whether anything does."""
+def diff_module(
+    hub: Hub, name: str, cluster: str, output: Format, *, texts: Mapping[str, str], with_manifest: bool
+) -> tuple[str, bool]:
+    """Return how a module in its cluster differs from what is rendered now, and whether anything does.
 
-    async def compare() -> tuple[ObjectDifference, ...]:
-        async with _on_cluster(hub, name, cluster) as found:
+    With documents in ``texts``, from what would be rendered if the hub had them.
+    """
+
+    async def compare() -> DryRun:
+        async with _on_cluster(hub, name, cluster, texts) as found:
             place = Place(found.target, hub.namespace, "", "", SystemClock())
-            return await find_differences(found.hub, place, found.instance, found.module)
+            return await dry_run(found.hub, place, found.instance, found.module)
 
-    differences = asyncio.run(compare())
-    text = difference_text(differences) if output == "table" else machine_text(differences, output)
-    return text, bool(differences)
+    found = asyncio.run(compare())
+    return _dry_run_text(found, output, with_manifest=with_manifest), bool(found.differences)
+
+
+def _dry_run_text(found: DryRun, output: Format, *, with_manifest: bool) -> str:
+    if output != "table":
+        return machine_text(found if with_manifest else found.differences, output)
+    text = difference_text(found.differences)
+    return f"{found.manifest}---\n{text}" if with_manifest else text
+
+
+def rollback_module(hub: Hub, name: str, cluster: str, *, undo: bool) -> str:
+    """Request the rollback of a module, or withdraw the request, and return what happens."""
+
+    async def annotate(client: Client) -> str:
+        resource, of = MODULE_INSTANCE.resource, instance_name(name, cluster)
+        instance = _read(await client.get(resource, of, hub.namespace), ModuleInstance)
+        goal = goal_of(instance)
+        if goal is None and not undo:
+            message = f"{name} was never ready on {cluster} with another spec: there is nothing to roll back to"
+            raise GovernorError(Kind.PRECONDITION, "rollback", message)
+        value = None if undo else str(instance.metadata.generation)
+        change = {"metadata": {"annotations": {ROLLBACK: value}}}
+        await client.patch(resource, of, hub.namespace, change, manager="governor-cli")
+        if undo or goal is None:
+            return f"{name} on {cluster} is no longer rolled back on request"
+        return f"{name} on {cluster} is rolled back from {instance.spec.version} to {goal.version}"
+
+    return _call(hub, annotate)
 
 
 def render_module(hub: Hub, name: str, cluster: str) -> tuple[str, list[str]]:
@@ -113,14 +156,37 @@ class _OnCluster(NamedTuple):
 
 
 @asynccontextmanager
-async def _on_cluster(hub: Hub, name: str, cluster: str) -> AsyncIterator[_OnCluster]:
+async def _on_cluster(
+    hub: Hub, name: str, cluster: str, texts: Mapping[str, str] | None = None
+) -> AsyncIterator[_OnCluster]:
     async with _connected(hub) as (client, targets):
-        found = await client.get(MODULE_INSTANCE.resource, instance_name(name, cluster), hub.namespace)
-        instance = _read(found, ModuleInstance)
-        of_version = module_object_name(instance.spec.module, instance.spec.version)
-        module = _read(await client.get(MODULE.resource, of_version, hub.namespace), Module)
         of = _read(await client.get(CLUSTER.resource, cluster, hub.namespace), Cluster)
-        yield _OnCluster(client, await targets.client(of, ""), instance, module)
+        target = await targets.client(of, "")
+        if texts:
+            instance, module = await _changed(client, hub.namespace, name, cluster, texts)
+        else:
+            found = await client.get(MODULE_INSTANCE.resource, instance_name(name, cluster), hub.namespace)
+            instance = _read(found, ModuleInstance)
+            of_version = module_object_name(instance.spec.module, instance.spec.version)
+            module = _read(await client.get(MODULE.resource, of_version, hub.namespace), Module)
+        yield _OnCluster(client, target, instance, module)
+
+
+async def _changed(
+    client: Client, namespace: str, name: str, cluster: str, texts: Mapping[str, str]
+) -> tuple[ModuleInstance, Module]:
+    """Return a module on a cluster as if the hub had the documents in ``texts``."""
+    present = [
+        _read(each, definition.view)
+        for definition in (CLUSTER, MODULE, CHANNEL, INSTALLATION, MODULE_INSTANCE)
+        async for each in client.list(definition.resource, namespace)
+    ]
+    documents = read_documents(texts, present)
+    spec, module = resolved(documents, name, cluster)
+    known = documents.catalogue.instance(spec.module, cluster)
+    metadata = InstanceMetadata(instance_name(spec.module, cluster), namespace)
+    instance = known if isinstance(known, ModuleInstance) else ModuleInstance(metadata=metadata, spec=spec)
+    return msgspec.structs.replace(instance, spec=spec), module
 
 
 @asynccontextmanager

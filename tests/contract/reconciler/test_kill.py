@@ -115,7 +115,7 @@ class Users:
         hook = hooked(config_map(f"{name}-hook", n=number), "pre-install", "post-upgrade", "post-rollback")
         objects = [hook, *(config_map(f"{name}-{each}", n=number) for each in kept)]
         self._wanted[name] = (version, objects)
-        await self._bed.install(name, name, version, values=listed(*objects))
+        await self._bed.install(name, name, version, values=listed(*objects), allowDowngrade=True)
 
     async def check(self) -> None:
         """Wait until the wanted modules are ready and the others gone, and compare what there is."""

@@ -20,16 +20,16 @@ BLOCKERS: Final = {FailureType.QUOTA: QUOTAS, FailureType.ADMISSION: ADMISSION}
 
 def seen_in(work: Work, result: Work | Halted | Paused, notified: frozenset[str], now: datetime.datetime) -> Seen:
     """Return what a run has found out about the failure of its module."""
-    generation = work.instance.metadata.generation
+    generation, before = work.instance.metadata.generation, work.instance.status.failure
     halted = result if isinstance(result, Halted) else None
     last = (halted.work if halted else None) or work
     return Seen(
         type=halted.failure_type if halted else None,
         run=correlation_id(),
         since=unready_since(work.instance.status, generation, now),
-        reference=failure_reference(last),
+        reference=before.reference if work.is_rollback and before else failure_reference(last),
         is_pending=halted is not None and halted.stage == HEALTHY,
-        is_ready=isinstance(result, Work),
+        is_ready=isinstance(result, Work) and not work.is_rollback,
         notified=notified,
     )
 

@@ -15,7 +15,7 @@ from governor.kube.objects import ObjectRef
 from governor.kube.reflector import Entry, Store
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
-from governor.process.reconcile.reconciler import Done, Failed, Outcome, Stalled, Waiting
+from governor.process.reconcile.reconciler import Done, Failed, Outcome, Requeue, Stalled, Waiting
 from governor.process.telemetry.logging import correlation_id
 from governor.reconciler.controllers.failing import BLOCKERS, paced, seen_in
 from governor.reconciler.controllers.notifications import Wakeups
@@ -38,6 +38,7 @@ from governor.reconciler.kinds.module_instance import (
     MODULE_INSTANCE,
     ModuleInstance,
     ModuleInstanceStatus,
+    Rollback,
     instance_name,
 )
 from governor.reconciler.notifications.delivery import Deliveries
@@ -46,17 +47,30 @@ from governor.reconciler.render.masking import sensitive_texts, without_texts
 from governor.reconciler.resolution.catalogue import INSTANCE_INDEXES
 from governor.reconciler.states.cluster_state import is_unreachable
 from governor.reconciler.states.escalation import escalated_status, escalation_event, next_failure, policy_of
-from governor.reconciler.states.instance_state import PAUSED, deleting_status, instance_status, processing_status
+from governor.reconciler.states.instance_state import (
+    deleting_status,
+    instance_status,
+    processing_status,
+    rolled_back_status,
+)
+from governor.reconciler.states.rollback import (
+    active_rollback,
+    effective,
+    rollback_by_policy,
+    rolled_back,
+    with_known_good,
+)
 from governor.reconciler.steps.adoption import check_adoption, find_former_owner
 from governor.reconciler.steps.apply import apply, begin, check_deviation, prepare
 from governor.reconciler.steps.comparison import check_claim, check_given_up, compare
 from governor.reconciler.steps.dependencies import check_dependencies
 from governor.reconciler.steps.health import check_health
 from governor.reconciler.steps.hooks import run_after, run_before, write_record
-from governor.reconciler.steps.inputs import check_connection, check_hold, check_module, read_values
+from governor.reconciler.steps.inputs import check_connection, check_hold, check_module, check_version, read_values
 from governor.reconciler.steps.removal import remove
 from governor.reconciler.steps.rendering import render
 from governor.reconciler.steps.step import (
+    CLUSTER_PAUSED,
     RECHECK_S,
     Halt,
     Halted,
@@ -80,6 +94,7 @@ STEPS: Final[Sequence[Step]] = (
     check_hold,
     check_module,
     check_connection,
+    check_version,
     read_values,
     compare,
     check_given_up,
@@ -113,14 +128,16 @@ class ModuleWork:
 
     async def reconcile(self, context: Context[ModuleInstance]) -> Outcome:
         """Bring a module to its desired state, as far as possible without waiting."""
-        instance = context.object
-        work = self._work(context, instance, related(context, instance))
+        rollback = active_rollback(context.object)
+        instance = effective(context.object, rollback)
+        work = self._work(context, instance, related(context, instance), is_rollback=rollback is not None)
         result = await run(STEPS, work, "NotApplied")
         self._remember(context.key, result)
         result = without_secrets(result)
         if isinstance(result, Unreachable):
             return Waiting("the cluster does not answer", UNREACHABLE_RECHECK_S)
-        return await self._conclude(context, work, result, instance_status(instance.status, result))
+        status = concluded(context.object, instance_status(instance.status, result), result, rollback)
+        return await self._conclude(context, work, result, status)
 
     async def finalize(self, context: Context[ModuleInstance | None]) -> Outcome:
         """Remove a module from its cluster."""
@@ -131,7 +148,7 @@ class ModuleWork:
         work = self._work(context, instance, on_same_cluster(context, instance))
         result = await remove(work)
         if isinstance(result, Paused):
-            result = Halted(PAUSED)
+            result = Halted(CLUSTER_PAUSED)
         if isinstance(result, Halted):
             return await self._conclude(context, work, result, deleting_status(_own(instance, result), result.problem))
         return outcome_of(result)
@@ -145,16 +162,23 @@ class ModuleWork:
         seen = seen_in(work, result, self._deliveries.received(notification_id(before.failure)), now)
         failure = before.failure if isinstance(result, Paused) else next_failure(before.failure, seen, policy, now)
         status = escalated_status(status, failure, policy)
+        begun = None if work.is_rollback else rollback_by_policy(work.instance, status)
+        status = msgspec.structs.replace(status, rollback=begun) if begun else status
         await _report(context, work.instance, stamped(before, status, work.instance.metadata.generation, now))
         if (known := notification_id(before.failure)) != notification_id(failure):
             self._deliveries.forget(known)
         if work.target is not None:
             kinds = BLOCKERS.get(failure.type, ()) if failure else ()
             work.target.watch.blockers.expect(work.instance.spec.module, kinds)
-        return paced(outcome_of(result), seen, failure, policy, now)
+        return Requeue(0.0) if begun else paced(outcome_of(result), seen, failure, policy, now)
 
     def _work(
-        self, context: Context[Any], instance: ModuleInstance, others: Mapping[str, Entry[ModuleInstance]]
+        self,
+        context: Context[Any],
+        instance: ModuleInstance,
+        others: Mapping[str, Entry[ModuleInstance]],
+        *,
+        is_rollback: bool = False,
     ) -> Work:
         spec, namespace = instance.spec, context.key.namespace
         cluster = context.store(Cluster).get(ObjectRef(GROUP, CLUSTER.kind, namespace, spec.cluster))
@@ -172,6 +196,7 @@ class ModuleWork:
             save=save,
             target=self._target(context, cluster),
             others=others,
+            is_rollback=is_rollback,
             kubeconfigs=_kubeconfigs(context.store(Cluster)) if spec.values_from else {},
             repairs=self._repairs.get(context.key, ()),
             status=instance.status,
@@ -222,6 +247,17 @@ def module_instances_controller(
         predicate=is_state_changed,
         indexes=INSTANCE_INDEXES,
     )
+
+
+def concluded(
+    instance: ModuleInstance, status: ModuleInstanceStatus, result: Work | Halt, rollback: Rollback | None
+) -> ModuleInstanceStatus:
+    """Return the status with what a rollback means for it, and with what is known to be good."""
+    if isinstance(result, Work) and rollback:
+        status = rolled_back_status(status, rolled_back(instance, rollback))
+    elif isinstance(result, Work):
+        status = with_known_good(status, instance.spec, instance.metadata.generation)
+    return msgspec.structs.replace(status, rollback=rollback)
 
 
 def outcome_of(result: Work | Halt) -> Outcome:

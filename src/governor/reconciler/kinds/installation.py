@@ -42,6 +42,15 @@ class DeletionPolicy(enum.StrEnum):
     """They stay as they are, unmanaged."""
 
 
+class OnFailure(enum.StrEnum):
+    """What happens when the failure of a change is escalated."""
+
+    HOLD = "hold"
+    """The module stays as far as the change has come."""
+    ROLLBACK = "rollback"
+    """The module goes back to what was ready last."""
+
+
 _VALUES_RULE: Final = Rule(
     "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
     "In and NotIn need values, Exists and DoesNotExist take none",
@@ -125,6 +134,12 @@ class InstallationSpec(Part, frozen=True):
     """What happens to the module's objects when the Installation is deleted or no longer selects the cluster."""
     adopt: AdoptionField | None = None
     """The owner from which the module takes over objects that exist already. An installed module takes nothing over."""
+    paused: bool = False
+    """Apply and repair nothing of this module. It is still removed with its Installation."""
+    allow_downgrade: bool = False
+    """Allow a version that is older than the applied one; otherwise it is refused."""
+    on_failure: OnFailure = OnFailure.HOLD
+    """What happens when the failure of a change is escalated: hold, or rollback to what was ready last."""
 
 
 class InstallationStatus(Status, frozen=True, gc=False):

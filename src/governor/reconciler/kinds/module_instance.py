@@ -30,7 +30,7 @@ from governor.reconciler.kinds.definition import (
     exactly_one,
 )
 from governor.reconciler.kinds.failure import Failure
-from governor.reconciler.kinds.installation import DeletionPolicy, ValuesSource
+from governor.reconciler.kinds.installation import DeletionPolicy, OnFailure, ValuesSource
 from governor.reconciler.kinds.module import CustomResources, DriftPolicy
 from governor.reconciler.kinds.state import Problem, State
 
@@ -45,6 +45,8 @@ FINALIZER: Final = f"{GROUP}/module"
 """Holds a ModuleInstance until its objects are removed from the cluster."""
 DELETION_POLICY: Final = f"{GROUP}/deletion-policy"
 """Annotation of a ModuleInstance that overrides its deletion policy."""
+ROLLBACK: Final = f"{GROUP}/rollback"
+"""Annotation of a ModuleInstance with the generation that is rolled back."""
 
 
 class ModuleInstanceSpec(Part, frozen=True):
@@ -86,6 +88,12 @@ class ModuleInstanceSpec(Part, frozen=True):
     """What happens to the module's objects when this ModuleInstance is deleted."""
     adopt: AdoptionField | None = None
     """The owner from which the module takes over objects that exist already."""
+    paused: bool = False
+    """If set, nothing is applied or repaired."""
+    allow_downgrade: bool = False
+    """Whether a version that is older than the applied one is allowed."""
+    on_failure: OnFailure = OnFailure.HOLD
+    """What happens when the failure of a change is escalated."""
     hold: Problem | None = None
     """If set, nothing is applied, repaired or removed: what is wanted cannot be resolved any more."""
 
@@ -121,6 +129,49 @@ class Attempt(Applied, frozen=True, kw_only=True):
     """Whether all objects are applied, and those that are no longer desired are removed."""
     is_adoption: bool = False
     """Whether the objects are taken over from another owner. None of the hooks runs: they ran for that owner."""
+
+
+class KnownGood(Part, frozen=True):
+    """Chart and values with which the module was ready."""
+
+    generation: int
+    """The last generation of the ModuleInstance with them."""
+    version: str
+    """Version of the module."""
+    chart_digest: Digest
+    """Digest of the chart."""
+    values_digest: str
+    """Keyed digest of the values."""
+    namespace: NamespaceName
+    """Namespace of the module's objects."""
+    release_name: ReleaseName
+    """Name of the release."""
+    values: Values = msgspec.field(default_factory=dict)
+    """Values of the Installation with those from labels of the Cluster."""
+    values_from: tuple[ValuesSource, ...] = ()
+    """Values from Secrets and ConfigMaps, which are read again."""
+
+
+class RollbackCause(enum.StrEnum):
+    """Why a change is rolled back."""
+
+    REQUEST = "request"
+    """By the annotation of the ModuleInstance."""
+    POLICY = "policy"
+    """By onFailure of the Installation."""
+
+
+class Rollback(Part, frozen=True):
+    """A change that is rolled back, until the spec changes again."""
+
+    generation: int
+    """The generation that is rolled back."""
+    version: str
+    """Its version."""
+    cause: RollbackCause
+    """Why it is rolled back."""
+    message: str = ""
+    """Why it has failed."""
 
 
 class HookState(enum.StrEnum):
@@ -171,6 +222,11 @@ class ModuleInstanceStatus(Status, frozen=True, gc=False):
     """The hooks of the present version."""
     history: tuple[Applied, ...] = ()
     """What was applied before, newest first; the oldest entries are dropped."""
+    known_good: tuple[KnownGood, ...] = ()
+    """The last two states in which the module was ready, newest first. A rollback goes to the newest that is not the
+    present spec."""
+    rollback: Rollback | None = None
+    """The change that is rolled back."""
     failure: Failure | None = None
     """What fails, since when, and whether it is escalated."""
     run: str = ""
@@ -184,6 +240,8 @@ class InstanceAnnotations(msgspec.Struct, frozen=True, gc=False):
 
     deletion_policy: str = msgspec.field(name=DELETION_POLICY, default="")
     """Set to ``orphan`` when a removal cannot succeed: the objects then stay, and the ModuleInstance is released."""
+    rollback: str = msgspec.field(name=ROLLBACK, default="")
+    """Set to the generation to roll it back."""
 
 
 class InstanceMetadata(LabelledMetadata, frozen=True):

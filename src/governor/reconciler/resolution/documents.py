@@ -1,4 +1,4 @@
-"""A catalogue of documents, for resolving without a hub."""
+"""A catalogue of documents, for resolving without a hub, or as if a hub had them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
@@ -32,10 +32,13 @@ class Documents(NamedTuple):
     """The Clusters by name; there is always one called ``local``."""
 
 
-def read_documents(texts: Mapping[str, str]) -> Documents:
-    """Return what the documents in some texts define; a text is named after its file."""
+def read_documents(texts: Mapping[str, str], present: Iterable[View] = ()) -> Documents:
+    """Return what the documents in some texts define; a text is named after its file.
+
+    They replace those of the ``present`` objects that have the same kind and name.
+    """
     parsed = [each for name, text in texts.items() for each in yamltext.load(text, name) if each.value is not None]
-    objects = [_object(each) for each in parsed]
+    objects = [*present, *map(_object, parsed)]
     catalogue = Catalogue(
         _NAMESPACE,
         _store(objects, Installation, INSTALLATION_INDEXES),

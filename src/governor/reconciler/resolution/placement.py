@@ -125,6 +125,9 @@ def _spec(installation: Installation, cluster: Cluster, module: Module, values: 
         custom_resources=defaults.custom_resources,
         deletion_policy=wanted.deletion_policy,
         adopt=wanted.adopt,
+        paused=wanted.paused,
+        allow_downgrade=wanted.allow_downgrade,
+        on_failure=wanted.on_failure,
     )
 
 

@@ -19,9 +19,6 @@ _MESSAGES: Final = {
 }
 
 
-PAUSED: Final = Problem("Paused", "the Cluster is paused: nothing is applied, repaired or removed", Actor.NOBODY)
-
-
 def instance_status(before: ModuleInstanceStatus, result: Work | Halted | Paused) -> ModuleInstanceStatus:
     """Return the status of a ModuleInstance; what was applied before stays in it."""
     match result:
@@ -29,9 +26,9 @@ def instance_status(before: ModuleInstanceStatus, result: Work | Halted | Paused
             conditions = [met(stage, stage, _MESSAGES[stage]) for stage in _STAGES]
             ready = Problem(READY, f"{status.objects} objects are ready", Actor.NOBODY)
             return _status(status, conditions, ready, State.READY)
-        case Paused():
-            condition = met(RESOLVED, PAUSED.reason, PAUSED.message)
-            return _status(before, [condition], PAUSED, before.state or State.PENDING)
+        case Paused(problem=problem):
+            condition = met(RESOLVED, problem.reason, problem.message)
+            return _status(before, [condition], problem, before.state or State.PENDING)
         case Halted(problem=problem, stage=stage, work=work):
             status = work.status if work else before
             return _status(status, list(_until(stage, problem)), problem, problem.state)
@@ -44,6 +41,12 @@ def _until(stage: str, problem: Problem) -> Iterator[Condition]:
             yield unmet(each, problem.reason, problem.message)
             return
         yield met(each, each, _MESSAGES[each])
+
+
+def rolled_back_status(status: ModuleInstanceStatus, problem: Problem) -> ModuleInstanceStatus:
+    """Return the status of a module that was rolled back: its objects are ready, but not of the desired version."""
+    conditions = [*_until(DEPLOYED, problem), met(HEALTHY, HEALTHY, _MESSAGES[HEALTHY])]
+    return _status(status, conditions, problem, problem.state)
 
 
 def processing_status(status: ModuleInstanceStatus) -> ModuleInstanceStatus:

@@ -17,12 +17,23 @@ from governor.reconciler.kinds.definition import Values
 from governor.reconciler.kinds.installation import ValuesKey, ValuesSource
 from governor.reconciler.kinds.module import Module
 from governor.reconciler.kinds.module_instance import OWNER_LABEL, ModuleInstance
-from governor.reconciler.kinds.state import RESOLVED, Problem
+from governor.reconciler.kinds.state import DEPLOYED, RESOLVED, Problem
 from governor.reconciler.release.record import PREFIX as RECORD_PREFIX
 from governor.reconciler.release.reference import KEY_SECRET, values_digest
 from governor.reconciler.render.request import Layer
+from governor.reconciler.resolution.versions import is_older
 from governor.reconciler.states.cluster_state import is_unreachable
-from governor.reconciler.steps.step import Halt, Halted, Paused, Unreachable, Work, failed, unresolved
+from governor.reconciler.steps.step import (
+    MODULE_PAUSED,
+    Halt,
+    Halted,
+    Paused,
+    Retry,
+    Unreachable,
+    Work,
+    failed,
+    unresolved,
+)
 from governor.values.secret import Secret
 
 
@@ -38,7 +49,9 @@ async def check_hold(work: Work) -> Work | Halt:
         return unresolved("ClusterMissing", f"there is no Cluster {instance.spec.cluster}", Actor.OPERATOR)
     if isinstance(cluster, Unreadable):
         return unresolved("ClusterUnreadable", f"Cluster {instance.spec.cluster}: {cluster.reason}", Actor.OPERATOR)
-    return Paused() if cluster.spec.paused else work
+    if cluster.spec.paused:
+        return Paused()
+    return Paused(MODULE_PAUSED) if instance.spec.paused else work
 
 
 async def check_module(work: Work) -> Work | Halt:
@@ -49,8 +62,23 @@ async def check_module(work: Work) -> Work | Halt:
     )
     if is_same:
         return work
+    if work.is_rollback:
+        message = f"the Module for {spec.module} {spec.version} is gone or was replaced: create it, or change the spec"
+        return unresolved("RollbackImpossible", message, Actor.OPERATOR)
     message = f"the Module for {spec.module} {spec.version} has changed since; it is being resolved again"
     return unresolved("Outdated", message, Actor.NOBODY)
+
+
+async def check_version(work: Work) -> Work | Halt:
+    """Halt if the version is older than the applied one, which is allowed only on request."""
+    spec, applied = work.instance.spec, work.status.last_applied
+    if applied is None or work.is_rollback or spec.allow_downgrade or not is_older(spec.version, applied.version):
+        return work
+    message = (
+        f"{spec.version} is older than {applied.version}, which is applied: set allowDowngrade of the Installation, "
+        "or choose a newer version"
+    )
+    return Halted(Problem("Downgrade", message, Actor.USER), DEPLOYED, Retry.ON_CHANGE, work)
 
 
 async def read_values(work: Work) -> Work | Halt:

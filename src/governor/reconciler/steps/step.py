@@ -71,6 +71,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The other ModuleInstances on the cluster, by module."""
     kubeconfigs: Mapping[str, str] = {}
     """Names of the Secrets with kubeconfigs, and of their Clusters. No chart may read them as its values."""
+    is_rollback: bool = False
+    """Whether the spec of the instance is not the desired one, but that of an earlier version."""
     repairs: tuple[Repair, ...] = ()
     """Repairs of drift so far."""
     status: ModuleInstanceStatus = ModuleInstanceStatus()
@@ -145,8 +147,16 @@ _TYPES: Final = {
 }
 
 
+CLUSTER_PAUSED: Final = Problem(
+    "Paused", "the Cluster is paused: nothing is applied, repaired or removed", Actor.NOBODY
+)
+MODULE_PAUSED: Final = Problem("Paused", "the Installation is paused: nothing is applied or repaired", Actor.NOBODY)
+
+
 class Paused(msgspec.Struct, frozen=True):
-    """Nothing may be changed on the cluster for now."""
+    """Nothing may be changed on the cluster, or of the module, for now."""
+
+    problem: Problem = CLUSTER_PAUSED
 
 
 class Unreachable(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ No reconciler runs meanwhile: it would log to the output of the commands.
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,56 @@ async def orders(idle: ModuleBed, monkeypatch: pytest.MonkeyPatch) -> ModuleBed:
         await bed.becomes("orders", "Ready")
         await bed.shows("Cluster", "local", lambda each: each["status"].get("ready") == "1/1")
     return bed
+
+
+INSTALLATION = """
+apiVersion: runtime-governor.dev/v1alpha1
+kind: Installation
+metadata: {name: orders}
+spec:
+  module: orders
+  version: 1.0.0
+  cluster: local
+  values: {number: 7}
+  valuesFrom: [{secretRef: {name: login}}]
+"""
+
+
+async def test_a_dry_run_of_a_file_returns_the_manifest_and_what_would_change(
+    orders: ModuleBed, tmp_path: Path
+) -> None:
+    file = tmp_path / "change.yaml"
+    file.write_text(INSTALLATION)
+    before = await orders.get("ModuleInstance", "orders.local")
+    code, output, _ = await governor_command("module", "diff", "orders", "-f", str(file), "--manifest", "-o", "json")
+    assert code == 1
+    found = json.loads(output)
+    changes = {each["object"].split("/")[-1]: each["change"] for each in found["differences"]}
+    assert changes == {"main": "changed", "more": "removed"}
+    assert 'number: "7"' in found["manifest"]
+    assert PASSWORD not in output
+    code, output, _ = await governor_command("module", "diff", "orders", "-f", str(file))
+    assert code == 1
+    assert "kind: ConfigMap" not in output, "without the manifest"
+    assert await orders.get("ModuleInstance", "orders.local") == before, "nothing is written"
+    assert (await orders.data("main") or {})["number"] == "1"
+
+
+async def test_a_rollback_is_requested_and_withdrawn(orders: ModuleBed) -> None:
+    code, _, errors = await governor_command("module", "rollback", "orders")
+    assert code != 0
+    assert "there is nothing to roll back to" in errors
+    async with orders.reconciling():
+        await install(orders, number=2)
+        await orders.becomes("orders", "Ready", values={"number": 2})
+    assert (await governor_command("module", "rollback", "orders"))[1].startswith("orders on local is rolled back")
+    async with orders.reconciling():
+        await orders.becomes("orders", "RolledBack")
+    assert (await orders.data("main") or {})["number"] == "1"
+    assert (await governor_command("module", "rollback", "orders", "--undo"))[0] == 0
+    async with orders.reconciling():
+        await orders.becomes("orders", "Ready")
+    assert (await orders.data("main") or {})["number"] == "2"
 
 
 async def install(bed: ModuleBed, **values: object) -> None:
