@@ -175,7 +175,8 @@ def _line(version: DocumentVersion) -> bytes:
 
 def _revision_digest(lines: Mapping[str, bytes]) -> str:
     """Return the digest of the canonical JSON of all references with their digests."""
-    # msgspec sorts the keys of a map in quadratic time if they are sorted already: 160 ms for 10,000 documents.
+    # msgspec needs quadratic time for keys that are sorted except for a smaller one at the end, such as a profile after
+    # all runtimes: 134 ms with 10,000 documents.
     return f"sha256:{hashlib.sha256(b'{' + b','.join(lines.values()) + b'}').hexdigest()}"
 
 
