@@ -3,7 +3,8 @@
 | package | holds |
 |---|---|
 | ``http2``, ``grpc`` | the protocols, without I/O |
-| ``cri`` | the CRI messages that the proxy reads |
+| ``workload``, ``environment`` | pods, containers, resources and variables, in no protocol |
+| ``cri`` | kubelet's protocol: held streams, messages, the runtime's client |
 | ``hooks`` | hooked calls and the merging of plugins' changes |
 | ``plugins`` | registration and clients of plugins |
 | ``store`` | records of sandboxes and containers |

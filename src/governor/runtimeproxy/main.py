@@ -19,9 +19,11 @@ from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
 from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
+from governor.runtimeproxy.cri.connections import PluginHooks
+from governor.runtimeproxy.cri.messages import CriCodec
+from governor.runtimeproxy.cri.runtime import Runtime
 from governor.runtimeproxy.endpoint import Endpoint, claim
 from governor.runtimeproxy.handover import Gate, Predecessor, Successor
-from governor.runtimeproxy.hooks.connections import PluginHooks
 from governor.runtimeproxy.hooks.dispatch import Dispatcher
 from governor.runtimeproxy.hooks.rounds import HookContext, HookSettings
 from governor.runtimeproxy.http2.streams import Peer
@@ -33,11 +35,11 @@ from governor.runtimeproxy.ops.tap import Tap
 from governor.runtimeproxy.ops.watchdog import ServiceManager, Watchdog, probe
 from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.plugins.directory import HookDirectory
+from governor.runtimeproxy.plugins.messages import QuestionEncoder
 from governor.runtimeproxy.settings import Settings
 from governor.runtimeproxy.splice import DRAIN_S, Splice
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
-from governor.runtimeproxy.store.runtime import Runtime
 from governor.runtimeproxy.upstream import Upstreams
 
 _GRACE_S: Final = DRAIN_S + 5.0
@@ -95,10 +97,10 @@ class _Core:
         self.settings, self.endpoint, self.registry, self._plugins = settings, endpoint, registry, plugins
         self.records, metrics = RecordCache(runtime, clock), HookMetrics(registry)
         self.upstreams = Upstreams(_paths(settings), clock)
-        history = History(lambda: {each.pod.pod_meta.uid for each in self.records.sandboxes()})
+        history = History(lambda: {each.pod.identity.uid for each in self.records.sandboxes()})
         self.tap, hook_settings = Tap(), _hook_settings(settings)
         thread = ThreadPoolExecutor(1, "large-messages")
-        context = HookContext(plugins, self.records, hook_settings, metrics, thread)
+        context = HookContext(CriCodec(), plugins, QuestionEncoder(), self.records, hook_settings, metrics, thread)
         dispatcher = Dispatcher(context, self.records, history, runtime.stop_container)
         self.hooks = PluginHooks(plugins, dispatcher, metrics, self.tap, self.records)
         self.splice = Splice(endpoint, self.upstreams, self.hooks)

@@ -1,1 +1,1 @@
-"""Hooked calls: hook requests to plugins, merging of their responses, and the request that the runtime receives."""
+"""Hooked calls in no protocol: questions to plugins, merging of their changes, and the request that results."""

@@ -1,4 +1,4 @@
-"""The CRI calls that the proxy holds: their hook points, where changes are written, how they are encoded.
+"""The calls that the proxy holds, and their hook points.
 
 | call | hook before | hook after | recorded when the runtime has succeeded |
 |---|---|---|---|
@@ -12,35 +12,26 @@
 | RemoveContainer | | | the container is deleted |
 | UpdateContainerResources | PreUpdateContainerResources | | its resources and annotations |
 
-All other calls pass unread. Both versions of the runtime service are treated alike.
+They have the names of CRI. All other calls pass unread.
 """
 
 import enum
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
-from google.protobuf.message import DecodeError
 
-from governor.errors import invalid
-from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.grpc.framing import unwrap, wrap
-from governor.runtimeproxy.hooks.changes import FieldPath
 from governor.wire.hooks.points import Hook
 
-SERVICES: Final = ("runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService")
-
-CriRequest: TypeAlias = (
-    cri_pb2.RunPodSandboxRequest
-    | cri_pb2.StopPodSandboxRequest
-    | cri_pb2.RemovePodSandboxRequest
-    | cri_pb2.UpdatePodSandboxResourcesRequest
-    | cri_pb2.CreateContainerRequest
-    | cri_pb2.StartContainerRequest
-    | cri_pb2.StopContainerRequest
-    | cri_pb2.RemoveContainerRequest
-    | cri_pb2.UpdateContainerResourcesRequest
-)
+LABELS: Final = "labels"
+ANNOTATIONS: Final = "annotations"
+CGROUP_PARENT: Final = "cgroup_parent"
+RESOURCES: Final = "resources"
+CONTAINER_ANNOTATIONS: Final = "container_annotations"
+CONTAINER_RESOURCES: Final = "container_resources"
+POD_CGROUP_PARENT: Final = "pod_cgroup_parent"
+ENVIRONMENT: Final = "container_envs"
+"""First parts of the paths of changes, named as in the hook protocol."""
 
 
 class Call(enum.StrEnum):
@@ -58,74 +49,38 @@ class Call(enum.StrEnum):
 
     @property
     def shape(self) -> "Shape":
-        """Return the call's request type, hooks and targets."""
+        """Return the call's hooks, and what they can change."""
         return _SHAPES[self]
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Request type of a call, its hooks, and the path in its request for each field of a hook response."""
+    """Hooks of a call, and the fields of its request that a hook can change."""
 
-    request: type[CriRequest]
     pre: Hook | None = None
     post: Hook | None = None
-    targets: Mapping[str, FieldPath] = {}
+    fields: frozenset[str] = frozenset()
 
 
 _SHAPES: Final = {
     Call.RUN_POD_SANDBOX: Shape(
-        cri_pb2.RunPodSandboxRequest,
-        pre=Hook.PRE_RUN_POD_SANDBOX,
-        targets={
-            "labels": ("config", "labels"),
-            "annotations": ("config", "annotations"),
-            "cgroup_parent": ("config", "linux", "cgroup_parent"),
-            "resources": ("config", "linux", "resources"),
-        },
+        pre=Hook.PRE_RUN_POD_SANDBOX, fields=frozenset({LABELS, ANNOTATIONS, CGROUP_PARENT, RESOURCES})
     ),
-    Call.STOP_POD_SANDBOX: Shape(cri_pb2.StopPodSandboxRequest, post=Hook.POST_STOP_POD_SANDBOX),
-    Call.REMOVE_POD_SANDBOX: Shape(cri_pb2.RemovePodSandboxRequest),
-    Call.UPDATE_POD_SANDBOX_RESOURCES: Shape(cri_pb2.UpdatePodSandboxResourcesRequest),
+    Call.STOP_POD_SANDBOX: Shape(post=Hook.POST_STOP_POD_SANDBOX),
+    Call.REMOVE_POD_SANDBOX: Shape(),
+    Call.UPDATE_POD_SANDBOX_RESOURCES: Shape(),
     Call.CREATE_CONTAINER: Shape(
-        cri_pb2.CreateContainerRequest,
         pre=Hook.PRE_CREATE_CONTAINER,
-        targets={
-            "container_annotations": ("config", "annotations"),
-            "container_resources": ("config", "linux", "resources"),
-            "container_envs": ("config", "envs"),
-            "pod_cgroup_parent": ("sandbox_config", "linux", "cgroup_parent"),
-        },
+        fields=frozenset({CONTAINER_ANNOTATIONS, CONTAINER_RESOURCES, ENVIRONMENT, POD_CGROUP_PARENT}),
     ),
-    Call.START_CONTAINER: Shape(
-        cri_pb2.StartContainerRequest, pre=Hook.PRE_START_CONTAINER, post=Hook.POST_START_CONTAINER
-    ),
-    Call.STOP_CONTAINER: Shape(cri_pb2.StopContainerRequest, post=Hook.POST_STOP_CONTAINER),
-    Call.REMOVE_CONTAINER: Shape(cri_pb2.RemoveContainerRequest),
+    Call.START_CONTAINER: Shape(pre=Hook.PRE_START_CONTAINER, post=Hook.POST_START_CONTAINER),
+    Call.STOP_CONTAINER: Shape(post=Hook.POST_STOP_CONTAINER),
+    Call.REMOVE_CONTAINER: Shape(),
     Call.UPDATE_CONTAINER_RESOURCES: Shape(
-        cri_pb2.UpdateContainerResourcesRequest,
-        pre=Hook.PRE_UPDATE_CONTAINER_RESOURCES,
-        targets={"container_annotations": ("annotations",), "container_resources": ("linux",)},
+        pre=Hook.PRE_UPDATE_CONTAINER_RESOURCES, fields=frozenset({CONTAINER_ANNOTATIONS, CONTAINER_RESOURCES})
     ),
 }
-
-CALLS: Final[Mapping[str, Call]] = {f"/{service}/{call}": call for service in SERVICES for call in Call}
-"""Calls by ``:path``."""
 
 CALL_OF_HOOK: Final[Mapping[Hook, str]] = {
     hook: str(call) for call, shape in _SHAPES.items() for hook in (shape.pre, shape.post) if hook is not None
 }
 """The call to which each hook belongs."""
-
-
-def read(call: Call, body: bytes, encoding: str = "") -> CriRequest:
-    """Return the request in a body; raise INVALID, UNIMPLEMENTED or EXHAUSTED if it cannot be decoded."""
-    message = unwrap(body, encoding)
-    kind = call.shape.request
-    try:
-        return kind.FromString(message)
-    except DecodeError as error:
-        raise invalid("cri-message", f"the body of {call} is not a {kind.DESCRIPTOR.name}") from error
-
-
-def write(request: CriRequest) -> bytes:
-    """Return the body that carries a request."""
-    return wrap(request.SerializeToString(deterministic=True))

@@ -8,7 +8,7 @@
 A container that was started and then rejected at PostStartContainer is stopped: a container that kubelet counts as
 failed must not run.
 
-Streams and bytes are handled in ``connections``, the calls of plugins in ``rounds``, merging in ``merge``.
+Streams and bytes are handled by the runtime's protocol, the calls of plugins in ``rounds``, merging in ``merge``.
 """
 
 import asyncio
@@ -16,32 +16,30 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeAlias
 
+import msgspec
+
 from governor.errors import GovernorError, Kind
 from governor.process.telemetry import logging
-from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.grpc import status_codes
-from governor.runtimeproxy.grpc.framing import unwrap
-from governor.runtimeproxy.hooks.calls import Call, CriRequest, read, write
+from governor.runtimeproxy.environment import Environment
+from governor.runtimeproxy.hooks import fields
+from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.held_call import Applied, Held, Rejected
 from governor.runtimeproxy.hooks.merge import MergedRequest
 from governor.runtimeproxy.hooks.questions import question_for
+from governor.runtimeproxy.hooks.requests import Message, Request
 from governor.runtimeproxy.hooks.rounds import LARGE_BYTES, HookContext, MergingRound, Round
 from governor.runtimeproxy.hooks.subject import subject_of
-from governor.runtimeproxy.http2.exchanges import grpc_status_in
-from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
-from governor.runtimeproxy.store.records import Container, new_container
-from governor.wire.hooks.hooks_pb2 import ContainerResourceHookRequest
-from governor.wire.hooks.points import Hook, HookRequest
+from governor.runtimeproxy.store.records import ContainerRecord, new_container
+from governor.runtimeproxy.workload import Container, Pod
+from governor.wire.hooks.points import Hook
 
 RUNTIME_RESERVE_S: Final = 5.0
 """Part of a call's deadline that is kept for the runtime."""
 RESPONSE_RESERVE_S: Final = 0.5
 """Part of a call's deadline that is kept for returning the runtime's response."""
 _FETCH_TIMEOUT_S: Final = 5.0
-_OK: Final = b"%d" % status_codes.OK
-_NOT_FOUND: Final = b"%d" % status_codes.NOT_FOUND
 
 StopContainer: TypeAlias = Callable[[str], Awaitable[None]]
 Done: TypeAlias = Callable[[Rejected | None], None]
@@ -64,7 +62,7 @@ class Dispatcher:
 
     def before(self, held: Held, body: bytes, done: Done) -> None:
         """Call the plugins of the call's pre hook and merge their changes into it."""
-        work = partial(read, held.call, body, held.encoding)
+        work = partial(self._context.codec.read, held.call, body, held.encoding)
         if len(body) <= LARGE_BYTES:
             self._guard(held, held.call.shape.pre, done, lambda: self._begin(held, body, work(), done))
             return
@@ -93,23 +91,23 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - see above
             done(self._not_called(held, hook, _as_governor_error(error)))
 
-    def _begin(self, held: Held, body: bytes, request: CriRequest, done: Done) -> None:
-        hook = held.call.shape.pre
-        held.request = request
+    def _begin(self, held: Held, body: bytes, message: Message, done: Done) -> None:
+        hook, request = held.call.shape.pre, message.request
         held.subject = subject_of(request, self._records)
         if hook is None or not self._plugins.registrations.of(hook):
-            held.created = self._created(request)
+            if request.container is not None:
+                held.created = self._created(request.sandbox_id, request.container, request.environment)
+            held.request = _kept(request)
             done(None)
             return
-        if len(body) > LARGE_BYTES:
-            # The round decodes it again when it needs it.
-            held.request = None
+        # The round decodes a large request again when it needs it.
+        held.request = None if len(body) > LARGE_BYTES else _kept(request)
 
         def start(error: Exception | None) -> None:
             if error is not None:
                 done(self._not_called(held, hook, _as_governor_error(error)))
             else:
-                MergingRound(self._context, held, hook, RUNTIME_RESERVE_S, end, body, self._apply).start_with(request)
+                MergingRound(self._context, held, hook, RUNTIME_RESERVE_S, end, body, self._apply).start_with(message)
 
         def end(error: Exception | None) -> None:
             if error is None or isinstance(error, Rejected):
@@ -121,42 +119,37 @@ class Dispatcher:
 
     def _apply(self, merged: MergedRequest) -> Applied:
         """Return what the runtime gets, and what is kept of it. For large requests in a thread."""
-        changes, request = merged.changes, merged.request
-        if changes:
-            request = merged.result()
-        # Without changes the question describes the container; otherwise that would have to be changed too.
-        message = None if changes else merged.original.message
-        created = self._created(request, message)
-        body = write(request) if changes else None
-        if created is not None:
-            # The record is enough: variables may be large.
-            request = cri_pb2.CreateContainerRequest(pod_sandbox_id=created.sandbox_id)
-        return Applied(request, body, created, changes, merged.conflicts, merged.unused)
+        changes, request, question, created = merged.changes, merged.message.request, merged.question, None
+        body = merged.message.edited(changes) if changes else None
+        if request.call is Call.CREATE_CONTAINER and question.container is not None:
+            created = self._created(request.sandbox_id, question.container, question.environment)
+        elif request.call is Call.RUN_POD_SANDBOX:
+            request = msgspec.structs.replace(request, pod=question.pod)
+        elif changes:
+            request = fields.with_changes(request, changes)
+        return Applied(_kept(request), body, created, changes, merged.conflicts, merged.unused)
 
-    def _created(self, request: CriRequest, message: HookRequest | None = None) -> Container | None:
-        if not isinstance(request, cri_pb2.CreateContainerRequest):
-            return None
-        known = message if isinstance(message, ContainerResourceHookRequest) else None
-        return new_container(request, known, with_environment=self._records.remembers_environment)
+    def _created(self, sandbox_id: str, container: Container, environment: Environment) -> ContainerRecord:
+        remembers = self._records.remembers_environment
+        return new_container(sandbox_id, container, environment, with_environment=remembers)
 
-    def responded(self, held: Held, fields: Fields, body: bytes, trailers: Fields) -> Hook | None:
-        """Record the runtime's response. Return the post hook if plugins are registered for it."""
+    def responded(self, held: Held, error: Kind | None, body: bytes, encoding: str) -> Hook | None:
+        """Record the runtime's response, or the kind of its error. Return the post hook if plugins are registered."""
         request = held.request
-        status = grpc_status_in(trailers) or grpc_status_in(fields)
         if request is None:
             return None
-        if status == _OK:
-            self._record(held, request, fields, body)
-        elif status == _NOT_FOUND:
+        if error is None:
+            self._record(held, request, body, encoding)
+        elif error is Kind.NOT_FOUND:
             self._records.confirm_absent(request)
-        return self._post_hook(held, status)
+        return self._post_hook(held, error)
 
-    def responded_unread(self, held: Held, status: bytes) -> Hook | None:
+    def responded_unread(self, held: Held, error: Kind | None) -> Hook | None:
         """Like ``responded``, for a response that was not read; what it may have created is fetched when needed."""
-        return None if held.request is None else self._post_hook(held, status)
+        return None if held.request is None else self._post_hook(held, error)
 
-    def _post_hook(self, held: Held, status: bytes) -> Hook | None:
-        held.succeeded = status == _OK
+    def _post_hook(self, held: Held, error: Kind | None) -> Hook | None:
+        held.succeeded = error is None
         hook = held.call.shape.post if held.succeeded else None
         return hook if hook is not None and self._plugins.registrations.of(hook) else None
 
@@ -165,12 +158,12 @@ class Dispatcher:
         request = held.request
         if request is None:
             done(None)
-        elif isinstance(request, cri_pb2.StartContainerRequest):
+        elif request.call is Call.START_CONTAINER:
             self._notify(held, request, hook, partial(self._stop_if_rejected, held, request.container_id, done))
         else:
             self._notify(held, request, hook, done)
 
-    def _notify(self, held: Held, request: CriRequest, hook: Hook, done: Done) -> None:
+    def _notify(self, held: Held, request: Request, hook: Hook, done: Done) -> None:
         def start(error: Exception | None) -> None:
             if error is None:
                 try:
@@ -196,7 +189,7 @@ class Dispatcher:
             return
         task = asyncio.get_running_loop().create_task(self._stop_started(container_id))
         held.work = None
-        task.add_done_callback(lambda ended: done(Rejected(rejected.code, f"{rejected.message}; {ended.result()}")))
+        task.add_done_callback(lambda ended: done(Rejected(rejected.kind, f"{rejected.message}; {ended.result()}")))
 
     async def _stop_started(self, container_id: str) -> str:
         """Stop a container that was rejected after its start, notify plugins of it, and return the outcome."""
@@ -206,8 +199,8 @@ class Dispatcher:
             _log.error("a rejected container could not be stopped", container_id=container_id, error=error.message)
             return f"the container could not be stopped and runs: {error.message}"
         # Kubelet does not stop a container that has exited, so plugins would never be notified.
-        request = cri_pb2.StopContainerRequest(container_id=container_id)
-        stop, notified = Held(Call.STOP_CONTAINER, ()), asyncio.Event()
+        request = Request(Call.STOP_CONTAINER, container_id=container_id)
+        stop, notified = Held(Call.STOP_CONTAINER), asyncio.Event()
         stop.subject = subject_of(request, self._records)
         self._notify(stop, request, Hook.POST_STOP_CONTAINER, lambda _rejected: notified.set())
         await notified.wait()
@@ -220,15 +213,20 @@ class Dispatcher:
         if held.is_notable:
             self._history.add(held.subject, held.trail())
 
-    def _record(self, held: Held, request: CriRequest, fields: Fields, body: bytes) -> None:
-        encoding = dict(fields).get(b"grpc-encoding", b"").decode(errors="replace")
+    def _record(self, held: Held, request: Request, body: bytes, encoding: str) -> None:
         try:
-            self._records.record(request, unwrap(body, encoding), held.created)
+            if request.call is Call.RUN_POD_SANDBOX:
+                sandbox_id = self._context.codec.created_id(request.call, body, encoding)
+                self._records.add_sandbox(sandbox_id, request.pod or Pod())
+            elif held.created is not None:
+                self._records.add_container(self._context.codec.created_id(request.call, body, encoding), held.created)
+            else:
+                self._records.record(request)
         except Exception as error:  # noqa: BLE001 - the runtime succeeded; its state can still be fetched later
-            _log.warning("cannot decode the runtime's response", request=type(request).__name__, error=str(error))
+            _log.warning("cannot decode the runtime's response", call=str(request.call), error=str(error))
 
     def _with_records(
-        self, held: Held, request: CriRequest, max_reserve_s: float, then: Callable[[Exception | None], None]
+        self, held: Held, request: Request, max_reserve_s: float, then: Callable[[Exception | None], None]
     ) -> None:
         """Continue when the records of a request are there, fetched from the runtime if they are missing."""
         if self._records.has_records_for(request):
@@ -243,7 +241,7 @@ class Dispatcher:
 
         task.add_done_callback(fetched)
 
-    async def _fetch(self, held: Held, request: CriRequest, max_reserve_s: float) -> None:
+    async def _fetch(self, held: Held, request: Request, max_reserve_s: float) -> None:
         """Fetch missing records; NOT_FOUND is left to the question."""
         left_s = held.left_s(max_reserve_s)
         try:
@@ -267,7 +265,7 @@ class Dispatcher:
         if not required:
             return None
         message = f"plugin {names} could not be called for {hook}: {error.message}"
-        return Rejected(status_codes.CODE[error.kind], message)
+        return Rejected(error.kind, message)
 
     def _not_notified(self, held: Held, hook: Hook, error: GovernorError) -> Rejected | None:
         """Let a call pass whose sandbox or container is gone, so that kubelet does not retry the stop for ever."""
@@ -283,3 +281,8 @@ def _as_governor_error(error: Exception) -> GovernorError:
         return error
     _log.error("hooked call failed in the proxy", exc_info=error)
     return GovernorError(Kind.INTERNAL, "defect", "internal error of the runtime proxy; see its log")
+
+
+def _kept(request: Request) -> Request:
+    """Return what is needed of a request when the runtime has responded: variables may be large."""
+    return Request(request.call, request.sandbox_id) if request.container is not None else request

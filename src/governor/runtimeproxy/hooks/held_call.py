@@ -8,17 +8,16 @@ from typing import Final, Protocol
 
 import msgspec
 
-from governor.runtimeproxy.grpc.deadlines import reserve_s, timeout_s
+from governor.errors import Kind
+from governor.runtimeproxy.grpc.deadlines import reserve_s
 from governor.runtimeproxy.grpc.unary import Metadata
-from governor.runtimeproxy.hooks.calls import Call, CriRequest
+from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.changes import Change, Conflict
-from governor.runtimeproxy.http2.header_blocks import Fields
+from governor.runtimeproxy.hooks.requests import Request
 from governor.runtimeproxy.ops.control import PluginCall, Subject, Trail
-from governor.runtimeproxy.store.records import Container
+from governor.runtimeproxy.store.records import ContainerRecord
 from governor.wire.hooks.points import Hook
 
-_HEADERS: Final = frozenset({b"grpc-timeout", b"grpc-encoding", b"traceparent", b"tracestate", b"baggage"})
-"""Header fields that matter; the last three are passed to plugins."""
 _NO_SUBJECT: Final = Subject()
 _TRAIL_CHARS: Final = 200
 _TRAIL_CHANGES: Final = 64
@@ -27,20 +26,20 @@ _TRAIL_CHANGES: Final = 64
 class Rejected(Exception):  # noqa: N818 - a response, not a defect
     """Ends a call with a status from the proxy instead of the runtime's response."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, kind: Kind, message: str) -> None:
         super().__init__(message)
-        self.code = code
+        self.kind = kind
         self.message = message
 
 
 class Applied(msgspec.Struct, frozen=True):
     """A request as the runtime gets it, and the plugins' changes to it."""
 
-    request: CriRequest
+    request: Request
     """What is needed when the runtime has responded."""
     body: bytes | None
     """The new body, if there are changes."""
-    created: Container | None
+    created: ContainerRecord | None
     """The record of a container that is created."""
     changes: tuple[Change, ...]
     conflicts: tuple[Conflict, ...]
@@ -80,28 +79,18 @@ class Held:
         "work",
     )
 
-    def __init__(self, call: Call, fields: Fields) -> None:
+    def __init__(self, call: Call, timeout_s: float | None = None, encoding: str = "", metadata: Metadata = ()) -> None:
         self.call = call
-        self.request: CriRequest | None = None
+        self.request: Request | None = None
         """None until the body is decoded."""
         self.body: bytes | None = None
         """Replaces the body for the runtime, if set."""
-        self.created: Container | None = None
+        self.created: ContainerRecord | None = None
         """The record of a container that is created."""
-        self.encoding = ""
-        self.timeout_s: float | None = None
-        metadata = []
-        for field in fields:
-            name = field[0]
-            if name not in _HEADERS:
-                continue
-            if name == b"grpc-timeout":
-                self.timeout_s = timeout_s(field[1].decode(errors="replace"))
-            elif name == b"grpc-encoding":
-                self.encoding = field[1].decode(errors="replace")
-            else:
-                metadata.append(field)
-        self.metadata: Metadata = metadata
+        self.timeout_s = timeout_s
+        self.encoding = encoding
+        self.metadata = metadata
+        """The trace context of the call, for plugins."""
         self.subject = _NO_SUBJECT
         self.changes: tuple[Change, ...] = ()
         """The plugins' changes, set once the call is certain to continue."""

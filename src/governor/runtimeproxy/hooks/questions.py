@@ -1,33 +1,25 @@
-"""What plugins are asked about a call, and what they answer, in the encodings of the hook protocol. Pure."""
+"""What is asked about a call: the pod or container that it concerns, as handlers of its hooks see it. Pure."""
 
-import copy
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
-from google.protobuf.message import DecodeError
 
-from governor.errors import GovernorError, Kind, invalid
-from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.hooks.calls import CriRequest
+from governor.errors import GovernorError, Kind
+from governor.runtimeproxy.environment import NO_VARIABLES, Environment, decode_environment
+from governor.runtimeproxy.hooks import fields
+from governor.runtimeproxy.hooks.calls import ENVIRONMENT, Call
 from governor.runtimeproxy.hooks.changes import Change
-from governor.runtimeproxy.hooks.environment import Environment
-from governor.runtimeproxy.hooks.fields import set_field
-from governor.runtimeproxy.store.records import Container, Records, Sandbox, container_of, pod_of, updated_container
-from governor.wire.hooks.hooks_pb2 import PodSandboxHookRequest
-from governor.wire.hooks.points import Hook, HookRequest, HookResponse, decode_response
-
-ENVIRONMENT: Final = "container_envs"
-_NO_VARIABLES: Final = Environment()
+from governor.runtimeproxy.hooks.requests import Request
+from governor.runtimeproxy.store.records import ContainerRecord, Records, Sandbox, updated_container
+from governor.runtimeproxy.workload import Container, Pod
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A hook request in parts. Its messages must not be modified."""
+    """A pod, or a container of it."""
 
-    message: HookRequest
-    """A pod; or a container without its pod and its variables, except for the pod's cgroup parent."""
-    pod: Sandbox
-    environment: Environment = _NO_VARIABLES
+    pod: Pod
+    container: Container | None = None
+    environment: Environment = NO_VARIABLES
     """The variables of a container that is created."""
     remembered: bytes = b""
     """The encoded variables of a container that was created before, if they are kept."""
@@ -42,89 +34,53 @@ class Question(msgspec.Struct, frozen=True):
         """Return the pod's annotations."""
         return self.pod.annotations
 
-    def encoded(self, *, remembers_environment: bool = False) -> bytes:
-        """Return the hook request, with remembered variables for a plugin that asks for them."""
-        message = self.message.SerializeToString()
-        if isinstance(self.message, PodSandboxHookRequest):
-            return message
-        variables = self.environment.encoded() if self.environment.entries else b""
-        # The last occurrence of a field counts, so the container's cgroup parent follows its pod's.
-        return b"".join((self.pod.part, message, variables, self.remembered if remembers_environment else b""))
-
     @property
     def sent_environment(self) -> Environment:
         """Return the variables that a plugin may have been sent."""
-        if not self.remembered:
-            return self.environment
-        return Environment(list(cri_pb2.RequestVariables.FromString(self.remembered).container_envs))
+        return decode_environment(self.remembered) if self.remembered else self.environment
 
     def with_changes(self, changes: Sequence[Change]) -> "Question":
         """Return the question for the next plugin, which sees these changes."""
         if not changes:
             return self
-        message = copy.deepcopy(self.message)
+        if self.container is None:
+            return msgspec.structs.replace(self, pod=fields.with_changes(self.pod, changes))
         variables = [(each.path[1], each.new) for each in changes if each.path[0] == ENVIRONMENT]
-        for change in changes:
-            if change.path[0] != ENVIRONMENT:
-                set_field(message, change.path, change.new)
+        others = [each for each in changes if each.path[0] != ENVIRONMENT]
         environment = self.environment.with_changes(variables) if variables else self.environment
-        return Question(message, self.pod, environment, self.remembered)
+        return Question(self.pod, fields.with_changes(self.container, others), environment, self.remembered)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """A hook response in parts."""
-
-    message: HookResponse
-    """The response without variables."""
-    variables: Sequence[bytes] = ()
-    """Encoded variables."""
-
-
-def decode_answer(hook: Hook, data: bytes) -> Answer:
-    """Return a plugin's response; raise INVALID ``hook-message`` if it cannot be decoded."""
-    if hook.is_of_pod:
-        return Answer(decode_response(hook, data))
-    try:
-        parts = cri_pb2.ResponseVariables.FromString(data)
-    except DecodeError as error:
-        raise invalid("hook-message", f"{len(data)} bytes for hook {hook} are not a hook response") from error
-    variables = list(parts.container_envs)
-    if variables:
-        parts.ClearField(ENVIRONMENT)
-        data = parts.SerializeToString()
-    return Answer(decode_response(hook, data), variables)
-
-
-def question_for(request: CriRequest, records: Records) -> Question:
+def question_for(request: Request, records: Records) -> Question:
     """Return the question about a call; raise NOT_FOUND if its sandbox or container is unknown."""
-    match request:
-        case cri_pb2.RunPodSandboxRequest():
-            pod = pod_of(request.config, request.runtime_handler)
-            return Question(pod, Sandbox("", pod))
-        case cri_pb2.StopPodSandboxRequest():
-            sandbox = _sandbox(request.pod_sandbox_id, records)
-            return Question(sandbox.pod, sandbox)
-        case cri_pb2.CreateContainerRequest():
-            return _new_container(request, _sandbox_of_new_container(request, records))
-        case cri_pb2.UpdateContainerResourcesRequest():
+    match request.call:
+        case Call.RUN_POD_SANDBOX:
+            return Question(request.pod or Pod())
+        case Call.STOP_POD_SANDBOX:
+            return Question(_sandbox(request.sandbox_id, records).pod)
+        case Call.CREATE_CONTAINER:
+            return _new_container(request, _pod_of_new_container(request, records))
+        case Call.UPDATE_CONTAINER_RESOURCES:
             return _known_container(updated_container(_container(request.container_id, records), request), records)
-        case cri_pb2.StartContainerRequest() | cri_pb2.StopContainerRequest():
+        case Call.START_CONTAINER | Call.STOP_CONTAINER:
             return _known_container(_container(request.container_id, records), records)
         case _:
-            raise ValueError(f"{type(request).__name__} has no hook")
+            raise ValueError(f"{request.call} has no hook")
 
 
-def _new_container(request: cri_pb2.CreateContainerRequest, sandbox: Sandbox) -> Question:
-    message = container_of(request)
-    message.pod_cgroup_parent = message.pod_cgroup_parent or sandbox.pod.cgroup_parent
-    return Question(message, sandbox, Environment(list(request.config.envs)))
+def _new_container(request: Request, pod: Pod) -> Question:
+    return Question(pod, _in_pod(request.container or Container(), pod), request.environment)
 
 
-def _known_container(container: Container, records: Records) -> Question:
-    sandbox = _sandbox(container.sandbox_id, records)
-    message = container.message
-    message.pod_cgroup_parent = message.pod_cgroup_parent or sandbox.pod.cgroup_parent
-    return Question(message, sandbox, remembered=container.variables)
+def _known_container(record: ContainerRecord, records: Records) -> Question:
+    pod = _sandbox(record.sandbox_id, records).pod
+    return Question(pod, _in_pod(record.container, pod), remembered=record.variables)
+
+
+def _in_pod(container: Container, pod: Pod) -> Container:
+    if container.pod_cgroup_parent or not pod.cgroup_parent:
+        return container
+    return msgspec.structs.replace(container, pod_cgroup_parent=pod.cgroup_parent)
 
 
 def _sandbox(sandbox_id: str, records: Records) -> Sandbox:
@@ -134,21 +90,21 @@ def _sandbox(sandbox_id: str, records: Records) -> Sandbox:
     return sandbox
 
 
-def _sandbox_of_new_container(request: cri_pb2.CreateContainerRequest, records: Records) -> Sandbox:
-    """Return the recorded sandbox or, if it has no record, the one described in the request."""
-    sandbox = records.sandbox(request.pod_sandbox_id)
+def _pod_of_new_container(request: Request, records: Records) -> Pod:
+    """Return the recorded pod or, if it has no record, the one described in the request."""
+    sandbox = records.sandbox(request.sandbox_id)
     if sandbox is not None:
-        return sandbox
-    if request.HasField("sandbox_config"):
-        return Sandbox(request.pod_sandbox_id, pod_of(request.sandbox_config))
-    raise _unknown("sandbox", request.pod_sandbox_id)
+        return sandbox.pod
+    if request.describe_pod is not None:
+        return request.describe_pod()
+    raise _unknown("sandbox", request.sandbox_id)
 
 
-def _container(container_id: str, records: Records) -> Container:
-    container = records.container(container_id)
-    if container is None:
+def _container(container_id: str, records: Records) -> ContainerRecord:
+    record = records.container(container_id)
+    if record is None:
         raise _unknown("container", container_id)
-    return container
+    return record
 
 
 def _unknown(kind: str, name: str) -> GovernorError:

@@ -1,7 +1,7 @@
-"""Linux resources, which CRI and the hook protocol write alike: copying them, and what a plugin changed in them.
+"""What a plugin changed in Linux resources. Pure.
 
-In both protocols zero and the empty text mean "not specified", so a plugin that returns only the fields it sets looks
-like one that returns its whole request with the other fields cleared. The rules satisfy both kinds:
+In the hook protocol zero and the empty text mean "not specified", so a plugin that returns only the fields it sets
+looks like one that returns its whole request with the other fields cleared. The rules satisfy both kinds:
 
 | field | changed when the response | so |
 |---|---|---|
@@ -15,19 +15,16 @@ A response echoes its request if it has all numbers, page sizes and unified keys
 and at least one of them is unchanged. Otherwise the intent is ambiguous and the cpuset stays.
 """
 
-from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from governor.errors import invalid
-from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.hooks.changes import Difference
-from governor.wire.hooks import hooks_pb2
-
-Resources: TypeAlias = cri_pb2.LinuxContainerResources | hooks_pb2.LinuxContainerResources
+from governor.runtimeproxy.workload import HUGEPAGES, UNIFIED, Resources
 
 _UNLIMITED: Final = -1
 _INT64_MAX: Final = 2**63 - 1
-_NUMBERS: Final = {
+NUMBERS: Final = {
     "cpu_period": (1, _INT64_MAX),
     "cpu_quota": (_UNLIMITED, _INT64_MAX),
     "cpu_shares": (1, _INT64_MAX),
@@ -35,29 +32,8 @@ _NUMBERS: Final = {
     "oom_score_adj": (-1000, 1000),
     "memory_swap_limit_in_bytes": (_UNLIMITED, _INT64_MAX),
 }
-_TEXTS: Final = ("cpuset_cpus", "cpuset_mems")
-HUGEPAGES: Final = "hugepage_limits"
-UNIFIED: Final = "unified"
-FIELDS: Final = (*_NUMBERS, *_TEXTS, HUGEPAGES, UNIFIED)
-
-
-def overlay(source: Resources, target: Resources) -> None:
-    """Copy what ``source`` specifies into ``target``, as a runtime applies an update; the rest of it stays."""
-    target.SetInParent()
-    for name in (*_NUMBERS, *_TEXTS):
-        if value := getattr(source, name):
-            setattr(target, name, value)
-    for limit in source.hugepage_limits:
-        set_hugepages(target.hugepage_limits, limit.page_size, limit.limit)
-    if source.unified:
-        target.unified.MergeFrom(source.unified)
-
-
-def set_hugepages(limits: Any, page_size: str, limit: int) -> None:
-    """Set the limit of one page size, in place or appended."""
-    found = [each for each in limits if each.page_size == page_size]
-    for each in found or [limits.add(page_size=page_size)]:
-        each.limit = limit
+"""The least and the largest value of each number, apart from zero."""
+TEXTS: Final = ("cpuset_cpus", "cpuset_mems")
 
 
 def resource_differences(original: Resources, sent: Resources, returned: Resources) -> Iterator[Difference]:
@@ -66,21 +42,30 @@ def resource_differences(original: Resources, sent: Resources, returned: Resourc
     ``original`` is the request before all plugins. Values set by earlier plugins do not count as echoed: a later plugin
     may set the same ones and leave the rest unset.
     """
-    for name, (low, high) in _NUMBERS.items():
+    for name, (low, high) in NUMBERS.items():
         old, new = getattr(sent, name), getattr(returned, name)
         if new not in (0, old):
             if not low <= new <= high:
                 raise invalid("hook-answer", f"{name} cannot be {new}; it must be between {low} and {high}")
             yield (name,), old, new
-    for name in _TEXTS:
+    for name in TEXTS:
         old, new = getattr(sent, name), getattr(returned, name)
         if new != old and (new or _echoes(original, sent, returned)):
             yield (name,), old, new
     # Most responses have neither.
     if returned.hugepage_limits:
-        yield from _entry_differences(HUGEPAGES, _hugepages(sent), _hugepages(returned))
+        for (key,), old, new in entry_differences(sent.hugepage_limits, returned.hugepage_limits):
+            yield (HUGEPAGES, key), old, new
     if returned.unified:
-        yield from _entry_differences(UNIFIED, dict(sent.unified), dict(returned.unified))
+        for (key,), old, new in entry_differences(sent.unified, returned.unified):
+            yield (UNIFIED, key), old, new
+
+
+def entry_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[tuple[str], Any, Any]]:
+    """Yield the entries of ``after`` that are new or have another value, sorted by key."""
+    for key, value in sorted(after.items()):
+        if before.get(key) != value:
+            yield (key,), before.get(key), value
 
 
 def _echoes(original: Resources, sent: Resources, returned: Resources) -> bool:
@@ -90,16 +75,6 @@ def _echoes(original: Resources, sent: Resources, returned: Resources) -> bool:
 
 
 def _specified(resources: Resources) -> dict[tuple[str, str], Any]:
-    numbers = {("", name): value for name in _NUMBERS if (value := getattr(resources, name))}
-    hugepages = {(HUGEPAGES, size): limit for size, limit in _hugepages(resources).items()}
+    numbers = {("", name): value for name in NUMBERS if (value := getattr(resources, name))}
+    hugepages = {(HUGEPAGES, size): limit for size, limit in resources.hugepage_limits.items()}
     return numbers | hugepages | {(UNIFIED, key): value for key, value in resources.unified.items()}
-
-
-def _entry_differences(name: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Difference]:
-    for key, value in sorted(new.items()):
-        if old.get(key) != value:
-            yield (name, key), old.get(key), value
-
-
-def _hugepages(resources: Resources) -> dict[str, int]:
-    return {each.page_size: each.limit for each in resources.hugepage_limits}

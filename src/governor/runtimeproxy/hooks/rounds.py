@@ -16,17 +16,18 @@ import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.process.telemetry import logging
-from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.deadlines import allowance_s
 from governor.runtimeproxy.grpc.unary import Result
-from governor.runtimeproxy.hooks.calls import CriRequest, read
+from governor.runtimeproxy.hooks.answers import Answer, differences
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.runtimeproxy.hooks.held_call import Applied, Held, Rejected
 from governor.runtimeproxy.hooks.merge import MergedRequest, begin
-from governor.runtimeproxy.hooks.questions import Answer, Question, decode_answer
+from governor.runtimeproxy.hooks.questions import Question
+from governor.runtimeproxy.hooks.requests import Codec, Message
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
 from governor.runtimeproxy.plugins.client import PluginCall, Plugins
+from governor.runtimeproxy.plugins.messages import QuestionEncoder, decode_answer
 from governor.runtimeproxy.plugins.registration import EnvironmentMode, FailurePolicy, Registration
 from governor.runtimeproxy.plugins.registry import skips
 from governor.runtimeproxy.store.records import Records
@@ -55,7 +56,9 @@ class HookSettings(msgspec.Struct, frozen=True):
 class HookContext(msgspec.Struct, frozen=True):
     """What all rounds use."""
 
+    codec: Codec
     plugins: Plugins
+    encoder: QuestionEncoder
     records: Records
     settings: HookSettings
     metrics: HookMetrics
@@ -130,7 +133,8 @@ class Round:
         """Return the hook request for the current plugin."""
         if self._question is None:
             raise RuntimeError("the round has no question")
-        return self._question.encoded(remembers_environment=self._registration.remembers_environment)
+        remembers = self._registration.remembers_environment
+        return self._context.encoder.encode(self._question, remembers_environment=remembers)
 
     def _call_plugin(self, message: bytes) -> None:
         registration, plugins = self._registration, self._context.plugins
@@ -203,7 +207,7 @@ class Round:
         )
         if is_rejected:
             message = f"plugin {registration.name} rejected {hook}: {error.message}"
-            raise Rejected(status_codes.CODE[error.kind], message) from error
+            raise Rejected(error.kind, message) from error
 
     def _run(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do work, then continue with its result."""
@@ -231,9 +235,9 @@ class MergingRound(Round):
         self._progress: tuple[Any, Any, Any] = ((), (), ())
         """Changes, conflicts and unused changes so far."""
 
-    def start_with(self, request: CriRequest) -> None:
+    def start_with(self, message: Message) -> None:
         """Call the first plugin that selects the request's pod."""
-        self._guard(lambda: self._run(partial(self._first, request), self._begin))
+        self._guard(lambda: self._run(partial(self._first, message), self._begin))
 
     def _complete(self) -> None:
         self._run(lambda: self._apply(self._resumed()), self._applied)
@@ -247,8 +251,8 @@ class MergingRound(Round):
         self._held.apply(applied)
         self._end()
 
-    def _first(self, request: CriRequest) -> Question:
-        self._merged = begin(self._held.call, request, self._context.records)
+    def _first(self, message: Message) -> Question:
+        self._merged = begin(message, self._context.records)
         return self._merged.question
 
     def _encode(self) -> bytes:
@@ -258,13 +262,10 @@ class MergingRound(Round):
         return message
 
     def _merge(self, answer: Answer) -> None:
-        registration = self._registration
-        self._merged = self._resumed().add(
-            registration.name,
-            answer,
-            self._context.settings.conflicts,
-            replace_environment=registration.environment is EnvironmentMode.REPLACE,
-        )
+        registration, merged = self._registration, self._resumed()
+        replaces = registration.environment is EnvironmentMode.REPLACE
+        changed = differences(merged.original, merged.question, answer, replace_environment=replaces)
+        self._merged = merged.add(registration.name, changed, self._context.settings.conflicts)
         self._progress = self._merged.applied, self._merged.conflicts, self._merged.unused
         self._suspend()
 
@@ -275,8 +276,8 @@ class MergingRound(Round):
 
     def _resumed(self) -> MergedRequest:
         if self._merged is None:
-            request = read(self._held.call, self._body, self._held.encoding)
-            started = begin(self._held.call, request, self._context.records)
+            message = self._context.codec.read(self._held.call, self._body, self._held.encoding)
+            started = begin(message, self._context.records)
             applied, conflicts, unused = self._progress
             self._merged = msgspec.structs.replace(started, applied=applied, conflicts=conflicts, unused=unused)
         return self._merged

@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
+
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.hooks.calls import CALL_OF_HOOK
-from governor.runtimeproxy.hooks.resources import FIELDS, HUGEPAGES, UNIFIED, Resources
 from governor.runtimeproxy.hooks.rounds import HookSettings
 from governor.runtimeproxy.ops.control import (
     ContainerExplanation,
@@ -19,16 +20,16 @@ from governor.runtimeproxy.ops.control import (
 from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.plugins.registration import Registration
 from governor.runtimeproxy.plugins.registry import skips
-from governor.runtimeproxy.store.cache import RecordCache
+from governor.runtimeproxy.store.cache import RecordCache, Runtime
 from governor.runtimeproxy.store.history import History
-from governor.runtimeproxy.store.records import Container, Sandbox
-from governor.runtimeproxy.store.runtime import Runtime
+from governor.runtimeproxy.store.records import ContainerRecord, Sandbox
+from governor.runtimeproxy.workload import Resources
 from governor.values.selectors import Expression
 from governor.wire.hooks.points import Hook
 
 T = TypeVar("T")
 
-SandboxRecords: TypeAlias = list[tuple[Sandbox, list[Container]]]
+SandboxRecords: TypeAlias = list[tuple[Sandbox, list[ContainerRecord]]]
 
 
 class Explainer:
@@ -62,10 +63,10 @@ class Explainer:
 
     async def _identities(self) -> list[tuple[str, str, str, str]]:
         if self._kept:
-            known = [(each.pod.pod_meta, each.id) for each in self._records.sandboxes()]
-            return [(meta.namespace, meta.name, meta.uid, sandbox_id) for meta, sandbox_id in known]
-        listed = [(each.metadata, each.id) for each in await _query(self._runtime.sandboxes())]
-        return [(meta.namespace, meta.name, meta.uid, sandbox_id) for meta, sandbox_id in listed]
+            known = [(each.pod.identity, each.id) for each in self._records.sandboxes()]
+        else:
+            known = [(each.identity, each.id) for each in await _query(self._runtime.sandboxes())]
+        return [(identity.namespace, identity.name, identity.uid, sandbox_id) for identity, sandbox_id in known]
 
     def _in_history(self) -> list[tuple[str, str, str, str]]:
         return [(each.namespace, each.name, each.uid, "") for each in self._history]
@@ -85,7 +86,7 @@ class Explainer:
             message = f"pod {namespace}/{name} is unknown to the runtime proxy and to the runtime"
             raise GovernorError(Kind.NOT_FOUND, "unknown-pod", message)
         registrations = self._plugins.registrations
-        newest = max((sandbox for sandbox, _ in records), key=lambda each: each.pod.pod_meta.attempt, default=None)
+        newest = max((sandbox for sandbox, _ in records), key=lambda each: each.pod.identity.attempt, default=None)
         labels = dict(newest.pod.labels) if newest is not None else {}
         annotations = dict(newest.pod.annotations) if newest is not None else {}
         return PodExplanation(
@@ -102,20 +103,20 @@ class Explainer:
         )
 
     def _from_records(self, namespace: str, name: str) -> SandboxRecords:
-        metas = ((each, each.pod.pod_meta) for each in self._records.sandboxes())
-        found = [each for each, meta in metas if (meta.namespace, meta.name) == (namespace, name)]
+        known = ((each, each.pod.identity) for each in self._records.sandboxes())
+        found = [each for each, identity in known if (identity.namespace, identity.name) == (namespace, name)]
         return [(each, self._records.containers_of(each.id)) for each in found]
 
     async def _from_runtime(self, namespace: str, name: str) -> SandboxRecords:
-        metas = [(each.id, each.metadata) for each in await self._runtime.sandboxes()]
-        ids = [each for each, meta in metas if (meta.namespace, meta.name) == (namespace, name)]
+        known = [(each.id, each.identity) for each in await self._runtime.sandboxes()]
+        ids = [each for each, identity in known if (identity.namespace, identity.name) == (namespace, name)]
         listed = await self._runtime.containers() if ids else []
         records: SandboxRecords = []
         for each in ids:
             sandbox = await _unless_gone(self._runtime.sandbox(each))
             if sandbox is None:
                 continue
-            own = [container for container in listed if container.pod_sandbox_id == each]
+            own = [container for container in listed if container.sandbox_id == each]
             found = [await _unless_gone(self._runtime.container(container, sandbox)) for container in own]
             records.append((sandbox, [container for container in found if container is not None]))
         return records
@@ -203,12 +204,12 @@ def _selector_keys(registrations: Iterable[Registration], skip_key: str) -> tupl
     return tuple(sorted({skip_key, *keys} - {""}))
 
 
-def _sandbox(sandbox: Sandbox, containers: Iterable[Container]) -> SandboxExplanation:
+def _sandbox(sandbox: Sandbox, containers: Iterable[ContainerRecord]) -> SandboxExplanation:
     pod = sandbox.pod
     return SandboxExplanation(
         id=sandbox.id,
-        uid=pod.pod_meta.uid,
-        attempt=pod.pod_meta.attempt,
+        uid=pod.identity.uid,
+        attempt=pod.identity.attempt,
         runtime_handler=pod.runtime_handler,
         labels=dict(pod.labels),
         annotations=dict(pod.annotations),
@@ -219,23 +220,19 @@ def _sandbox(sandbox: Sandbox, containers: Iterable[Container]) -> SandboxExplan
     )
 
 
-def _container(container: Container) -> ContainerExplanation:
-    hook_request = container.message
+def _container(record: ContainerRecord) -> ContainerExplanation:
+    container = record.container
     return ContainerExplanation(
-        id=container.id,
-        name=hook_request.container_meta.name,
-        attempt=hook_request.container_meta.attempt,
-        annotations=dict(hook_request.container_annotations),
-        resources=_resources(hook_request.container_resources),
-        environment=tuple(container.variable_names),
+        id=record.id,
+        name=container.name,
+        attempt=container.attempt,
+        annotations=dict(container.annotations),
+        resources=_resources(container.resources),
+        environment=tuple(record.variable_names),
     )
 
 
-def _resources(resources: Resources) -> dict[str, Any]:
+def _resources(resources: Resources | None) -> dict[str, Any]:
     """Return the resources that are specified."""
-    values = {name: getattr(resources, name) for name in FIELDS if getattr(resources, name)}
-    if HUGEPAGES in values:
-        values[HUGEPAGES] = {each.page_size: each.limit for each in resources.hugepage_limits}
-    if UNIFIED in values:
-        values[UNIFIED] = dict(resources.unified)
-    return values
+    values = {} if resources is None else msgspec.structs.asdict(resources)
+    return {name: value for name, value in values.items() if value}

@@ -12,9 +12,9 @@ from typing import Final, Protocol
 import msgspec
 
 from governor.errors import GovernorError, Kind
+from governor.runtimeproxy.cri.subjects import decode_subject
 from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.framing import unwrap
-from governor.runtimeproxy.hooks.subject import decode_subject
 from governor.runtimeproxy.http2.events import RequestData, StreamClosed, StreamOpened
 from governor.runtimeproxy.ops.control import CallFilter, Subject, TapCall, TapDropped, TapLine, TapOpened, Trail
 from governor.runtimeproxy.store.records import Records

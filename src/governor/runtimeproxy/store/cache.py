@@ -7,29 +7,55 @@ longer lists the sandbox or container.
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
-from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.hooks.calls import CriRequest
+from governor.runtimeproxy.hooks.calls import Call
+from governor.runtimeproxy.hooks.requests import Request
 from governor.runtimeproxy.store.records import (
-    Container,
+    ContainerRecord,
+    ListedContainer,
+    ListedSandbox,
     Sandbox,
-    started_sandbox,
     updated_container,
     updated_sandbox,
     with_id,
+    with_resources,
 )
-from governor.runtimeproxy.store.runtime import Runtime
-from governor.runtimeproxy.store.status import refreshed_container
+from governor.runtimeproxy.workload import Pod, Resources
 
 _RESYNC_S: Final = 60.0
 _RETRY_S: Final = 1.0
 _MAX_REMOVED: Final = 1024
 
+_OF_SANDBOX: Final = frozenset({Call.STOP_POD_SANDBOX, Call.CREATE_CONTAINER})
+_OF_CONTAINER: Final = frozenset({Call.START_CONTAINER, Call.STOP_CONTAINER, Call.UPDATE_CONTAINER_RESOURCES})
+"""Calls that need the record of a sandbox, or of a container and its sandbox."""
+
 _log = logging.get_logger(__name__)
+
+
+class Runtime(Protocol):
+    """What the cache asks a runtime; a sandbox or container that it does not have is NOT_FOUND."""
+
+    async def sandboxes(self) -> list[ListedSandbox]:
+        """List all sandboxes."""
+
+    async def containers(self, container_id: str = "") -> list[ListedContainer]:
+        """List all containers, or those whose id has this prefix."""
+
+    async def sandbox(self, sandbox_id: str) -> Sandbox:
+        """Return a sandbox."""
+
+    async def container(
+        self, listed: ListedContainer, pod: Sandbox, *, with_environment: bool = False
+    ) -> ContainerRecord:
+        """Return a container."""
+
+    async def resources(self, container_id: str) -> Resources | None:
+        """Return a container's present resources, if the runtime reports them."""
 
 
 class RecordCache:
@@ -39,7 +65,7 @@ class RecordCache:
         self._runtime = runtime
         self._clock = clock
         self._sandboxes: dict[str, Sandbox] = {}
-        self._containers: dict[str, Container] = {}
+        self._containers: dict[str, ContainerRecord] = {}
         self._removed: deque[str] = deque(maxlen=_MAX_REMOVED)
         """Recently removed ids: a status fetched before the removal may arrive after it."""
         self.remembers_environment = False
@@ -61,7 +87,7 @@ class RecordCache:
         """Return the sandbox with this id, or None."""
         return self._sandboxes.get(sandbox_id)
 
-    def container(self, container_id: str) -> Container | None:
+    def container(self, container_id: str) -> ContainerRecord | None:
         """Return the container with this id, or None."""
         return self._containers.get(container_id)
 
@@ -69,7 +95,7 @@ class RecordCache:
         """Return all recorded sandboxes."""
         return list(self._sandboxes.values())
 
-    def containers_of(self, sandbox_id: str) -> list[Container]:
+    def containers_of(self, sandbox_id: str) -> list[ContainerRecord]:
         """Return the recorded containers of a sandbox."""
         return [each for each in self._containers.values() if each.sandbox_id == sandbox_id]
 
@@ -142,34 +168,21 @@ class RecordCache:
             if error.kind is not Kind.NOT_FOUND:
                 raise
 
-    def has_records_for(self, request: CriRequest) -> bool:
+    def has_records_for(self, request: Request) -> bool:
         """Return whether the sandbox and container of a request are recorded."""
-        match request:
-            case cri_pb2.StopPodSandboxRequest() | cri_pb2.CreateContainerRequest():
-                return request.pod_sandbox_id in self._sandboxes
-            case (
-                cri_pb2.StartContainerRequest()
-                | cri_pb2.StopContainerRequest()
-                | cri_pb2.UpdateContainerResourcesRequest()
-            ):
-                container = self._containers.get(request.container_id)
-                return container is not None and container.sandbox_id in self._sandboxes
-            case _:
-                return True
+        if request.call in _OF_SANDBOX:
+            return request.sandbox_id in self._sandboxes
+        if request.call in _OF_CONTAINER:
+            container = self._containers.get(request.container_id)
+            return container is not None and container.sandbox_id in self._sandboxes
+        return True
 
-    async def fetch(self, request: CriRequest) -> None:
+    async def fetch(self, request: Request) -> None:
         """Fetch the records of a request that are missing; raise NOT_FOUND if the runtime has none either."""
-        match request:
-            case cri_pb2.StopPodSandboxRequest() | cri_pb2.CreateContainerRequest():
-                await self._fetch_sandbox(request.pod_sandbox_id)
-            case (
-                cri_pb2.StartContainerRequest()
-                | cri_pb2.StopContainerRequest()
-                | cri_pb2.UpdateContainerResourcesRequest()
-            ):
-                await self._fetch_container_by_id(request.container_id)
-            case _:
-                return
+        if request.call in _OF_SANDBOX:
+            await self._fetch_sandbox(request.sandbox_id)
+        elif request.call in _OF_CONTAINER:
+            await self._fetch_container_by_id(request.container_id)
 
     async def _fetch_sandbox(self, sandbox_id: str) -> None:
         if sandbox_id not in self._sandboxes:
@@ -188,73 +201,64 @@ class RecordCache:
                 return
         raise GovernorError(Kind.NOT_FOUND, "unknown-container", f"the runtime has no container {container_id!r}")
 
-    async def _fetch_container(self, listed: cri_pb2.Container) -> None:
+    async def _fetch_container(self, listed: ListedContainer) -> None:
         if listed.id in self._containers:
             return
-        await self._fetch_sandbox(listed.pod_sandbox_id)
-        pod = self._sandboxes.get(listed.pod_sandbox_id)
+        await self._fetch_sandbox(listed.sandbox_id)
+        pod = self._sandboxes.get(listed.sandbox_id)
         if pod is not None:
             with_environment = self.remembers_environment
             found = await self._runtime.container(listed, pod, with_environment=with_environment)
             if with_environment != self.remembers_environment:
                 return
-            if not {listed.id, listed.pod_sandbox_id} & {*self._removed}:
+            if not {listed.id, listed.sandbox_id} & {*self._removed}:
                 self._containers.setdefault(listed.id, found)
 
-    async def _refresh(self, listed: cri_pb2.Container) -> None:
+    async def _refresh(self, listed: ListedContainer) -> None:
         """Update the resources of a container, which may have been changed around the proxy.
 
         Labels and annotations cannot change, nor can anything of a sandbox that its status shows.
         """
         recorded = self._containers[listed.id]
-        refreshed = refreshed_container(recorded, await self._runtime.status(listed.id))
-        if self._containers.get(listed.id) is recorded:
-            self._containers[listed.id] = refreshed
+        reported = await self._runtime.resources(listed.id)
+        if reported is not None and self._containers.get(listed.id) is recorded:
+            self._containers[listed.id] = with_resources(recorded, reported)
 
-    def record(self, request: CriRequest, response: bytes, created: Container | None = None) -> None:
-        """Record a call that succeeded; ``response`` is the runtime's message, ``created`` the container in it."""
-        match request:
-            case cri_pb2.RunPodSandboxRequest():
-                run = cri_pb2.RunPodSandboxResponse.FromString(response)
-                self._sandboxes[run.pod_sandbox_id] = started_sandbox(request, run.pod_sandbox_id)
-            case cri_pb2.CreateContainerRequest():
-                container_id = cri_pb2.CreateContainerResponse.FromString(response).container_id
-                if created is not None:
-                    self._containers[container_id] = with_id(created, container_id)
-            case cri_pb2.UpdateContainerResourcesRequest():
+    def record(self, request: Request) -> None:
+        """Record a call that succeeded and creates nothing."""
+        match request.call:
+            case Call.UPDATE_CONTAINER_RESOURCES:
                 if container := self._containers.get(request.container_id):
                     self._containers[container.id] = updated_container(container, request)
-            case cri_pb2.UpdatePodSandboxResourcesRequest():
-                if sandbox := self._sandboxes.get(request.pod_sandbox_id):
+            case Call.UPDATE_POD_SANDBOX_RESOURCES:
+                if sandbox := self._sandboxes.get(request.sandbox_id):
                     self._sandboxes[sandbox.id] = updated_sandbox(sandbox, request)
-            case cri_pb2.RemoveContainerRequest():
-                self._removed.append(request.container_id)
-                self._delete(request.container_id)
-            case cri_pb2.RemovePodSandboxRequest():
-                self._removed.append(request.pod_sandbox_id)
-                self._delete(request.pod_sandbox_id)
+            case Call.REMOVE_CONTAINER | Call.REMOVE_POD_SANDBOX:
+                removed = request.container_id or request.sandbox_id
+                self._removed.append(removed)
+                self._delete(removed)
             case _:
                 return
 
-    def confirm_absent(self, request: CriRequest) -> None:
+    def add_sandbox(self, sandbox_id: str, pod: Pod) -> None:
+        """Record a sandbox that the runtime has started."""
+        self._sandboxes[sandbox_id] = Sandbox(sandbox_id, pod)
+
+    def add_container(self, container_id: str, created: ContainerRecord) -> None:
+        """Record a container that the runtime has created."""
+        self._containers[container_id] = with_id(created, container_id)
+
+    def confirm_absent(self, request: Request) -> None:
         """Delete the records of a removal that the runtime answered with NOT_FOUND; they may be fetched again."""
-        match request:
-            case cri_pb2.RemoveContainerRequest():
-                self._delete(request.container_id)
-            case cri_pb2.RemovePodSandboxRequest():
-                self._delete(request.pod_sandbox_id)
-            case _:
-                return
+        if request.call in (Call.REMOVE_CONTAINER, Call.REMOVE_POD_SANDBOX):
+            self._delete(request.container_id or request.sandbox_id)
 
-    def invalidate(self, request: CriRequest) -> None:
+    def invalidate(self, request: Request) -> None:
         """Delete the record of an update whose outcome is unknown, so that it is fetched again."""
-        match request:
-            case cri_pb2.UpdateContainerResourcesRequest():
-                self._containers.pop(request.container_id, None)
-            case cri_pb2.UpdatePodSandboxResourcesRequest():
-                self._sandboxes.pop(request.pod_sandbox_id, None)
-            case _:
-                return
+        if request.call is Call.UPDATE_CONTAINER_RESOURCES:
+            self._containers.pop(request.container_id, None)
+        elif request.call is Call.UPDATE_POD_SANDBOX_RESOURCES:
+            self._sandboxes.pop(request.sandbox_id, None)
 
     def _delete(self, removed: str) -> None:
         """Delete a container, or a sandbox with its containers."""

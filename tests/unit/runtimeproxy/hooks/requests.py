@@ -3,12 +3,13 @@
 from typing import Any
 
 from governor.runtimeproxy.cri import cri_pb2 as cri
+from governor.runtimeproxy.cri.messages import pod_of
+from governor.runtimeproxy.hooks.answers import Answer
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.hooks.merge import MergedRequest, begin
-from governor.runtimeproxy.hooks.questions import Answer
-from governor.runtimeproxy.store.records import Sandbox, new_container, pod_of, with_id
+from governor.runtimeproxy.hooks.merge import MergedRequest
+from governor.runtimeproxy.store.records import ContainerRecord, Sandbox, new_container, with_id
 from governor.wire.hooks import hooks_pb2 as hooks
-from tests.unit.runtimeproxy.hooks.strategies import FixedRecords, answer, echo, sent
+from tests.unit.runtimeproxy.hooks.strategies import FixedRecords, answer, begun, echo, result, sent
 
 # As kubelet describes a burstable container with pinned CPUs.
 KUBELET: dict[str, Any] = {
@@ -36,7 +37,7 @@ def creation(resources: dict[str, Any] | None = None, envs: list[tuple[str, byte
         request.config.linux.resources.CopyFrom(cri.LinuxContainerResources(**resources))
     for key, value in envs or []:
         request.config.envs.append(cri.KeyValue(key=key, value=value).SerializeToString())
-    return begin(Call.CREATE_CONTAINER, request, FixedRecords())
+    return begun(Call.CREATE_CONTAINER, request, FixedRecords())
 
 
 def sent_container(merged: MergedRequest) -> hooks.ContainerResourceHookRequest:
@@ -68,13 +69,13 @@ def environment_response(**variables: str) -> Answer:
 
 
 def resources_of(merged: MergedRequest) -> cri.LinuxContainerResources:
-    request = merged.result()
+    request = result(merged)
     assert isinstance(request, cri.CreateContainerRequest)
     return request.config.linux.resources
 
 
 def variables_of(merged: MergedRequest) -> list[tuple[str, bytes]]:
-    request = merged.result()
+    request = result(merged)
     assert isinstance(request, cri.CreateContainerRequest)
     variables = map(cri.KeyValue.FromString, request.config.envs)
     return [(each.key, each.value) for each in variables]
@@ -88,12 +89,17 @@ VARIABLES = [("B", b"1"), ("A", b"2"), ("B", b"3"), ("KEY", b"\xff\xfe"), ("C", 
 
 
 def recorded_container() -> FixedRecords:
-    request = creation(KUBELET, VARIABLES).request
-    assert isinstance(request, cri.CreateContainerRequest)
-    container = with_id(new_container(request, with_environment=True), "c")
+    container = with_id(record(creation(KUBELET, VARIABLES), with_environment=True), "c")
     return FixedRecords({"s": Sandbox("s", pod_of(POD, "runc"))}, {"c": container})
+
+
+def record(merged: MergedRequest, *, with_environment: bool = False) -> ContainerRecord:
+    """Return the record of a container that is created."""
+    question = merged.question
+    assert question.container is not None
+    return new_container("s", question.container, question.environment, with_environment=with_environment)
 
 
 def update(**fields: Any) -> MergedRequest:
     request = cri.UpdateContainerResourcesRequest(container_id="c", **fields)
-    return begin(Call.UPDATE_CONTAINER_RESOURCES, request, recorded_container())
+    return begun(Call.UPDATE_CONTAINER_RESOURCES, request, recorded_container())

@@ -7,10 +7,13 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from governor.runtimeproxy.cri.cri_pb2 import KeyValue
-from governor.runtimeproxy.hooks.calls import Call, CriRequest
-from governor.runtimeproxy.hooks.merge import MergedRequest
-from governor.runtimeproxy.hooks.questions import Answer, decode_answer
-from governor.runtimeproxy.store.records import Container, Sandbox
+from governor.runtimeproxy.cri.messages import KINDS, CriMessage, CriRequest
+from governor.runtimeproxy.hooks.answers import Answer, differences
+from governor.runtimeproxy.hooks.calls import Call
+from governor.runtimeproxy.hooks.changes import ConflictPolicy
+from governor.runtimeproxy.hooks.merge import MergedRequest, begin
+from governor.runtimeproxy.plugins.messages import QuestionEncoder, decode_answer
+from governor.runtimeproxy.store.records import ContainerRecord, Records, Sandbox
 from governor.wire.hooks.hooks_pb2 import (
     ContainerResourceHookResponse,
     PodSandboxHookRequest,
@@ -29,12 +32,12 @@ class FixedRecords(msgspec.Struct):
     """Records given by a test."""
 
     sandboxes: dict[str, Sandbox] = {}
-    containers: dict[str, Container] = {}
+    containers: dict[str, ContainerRecord] = {}
 
     def sandbox(self, sandbox_id: str) -> Sandbox | None:
         return self.sandboxes.get(sandbox_id)
 
-    def container(self, container_id: str) -> Container | None:
+    def container(self, container_id: str) -> ContainerRecord | None:
         return self.containers.get(container_id)
 
 
@@ -91,28 +94,59 @@ container_responses = some(
 def run_requests(draw: st.DrawFn) -> CriRequest:
     """Draw a RunPodSandboxRequest with unknown fields in any of its messages."""
     fields = draw(some(config=pods, runtime_handler=texts))
-    return _with_unknown(draw, Call.RUN_POD_SANDBOX.shape.request(**fields))
+    return _with_unknown(draw, KINDS[Call.RUN_POD_SANDBOX](**fields))
 
 
 @st.composite
 def create_requests(draw: st.DrawFn) -> CriRequest:
     """Draw a CreateContainerRequest that describes its sandbox, with unknown fields."""
     fields = draw(some(config=containers)) | {"pod_sandbox_id": "s", "sandbox_config": draw(pods)}
-    return _with_unknown(draw, Call.CREATE_CONTAINER.shape.request(**fields))
+    return _with_unknown(draw, KINDS[Call.CREATE_CONTAINER](**fields))
 
 
 @st.composite
 def update_requests(draw: st.DrawFn) -> CriRequest:
     """Draw an UpdateContainerResourcesRequest of container ``c``, with unknown fields."""
     fields = draw(some(linux=resources, annotations=entries)) | {"container_id": "c"}
-    return _with_unknown(draw, Call.UPDATE_CONTAINER_RESOURCES.shape.request(**fields))
+    return _with_unknown(draw, KINDS[Call.UPDATE_CONTAINER_RESOURCES](**fields))
 
 
 def sent(merged: MergedRequest) -> HookRequest:
     """Return the hook request that the next plugin gets, as it decodes it."""
-    hook = merged.call.shape.pre or merged.call.shape.post
+    shape = merged.message.request.call.shape
+    hook = shape.pre or shape.post
     assert hook is not None
-    return decode_request(hook, merged.question.encoded(remembers_environment=True))
+    return decode_request(hook, QuestionEncoder().encode(merged.question, remembers_environment=True))
+
+
+def begun(call: Call, message: CriRequest, records: Records) -> MergedRequest:
+    """Return a request before any plugin."""
+    return begin(CriMessage(call, message), records)
+
+
+def add(
+    merged: MergedRequest,
+    plugin: str,
+    given: Answer,
+    policy: ConflictPolicy = ConflictPolicy.LAST_WINS,
+    *,
+    replace_environment: bool = False,
+) -> MergedRequest:
+    """Merge a plugin's answer to the question that it got."""
+    changed = differences(merged.original, merged.question, given, replace_environment=replace_environment)
+    return merged.add(plugin, changed, policy)
+
+
+def result(merged: MergedRequest) -> CriRequest:
+    """Return the request that the runtime gets."""
+    assert isinstance(merged.message, CriMessage)
+    return merged.message.with_changes(merged.changes)
+
+
+def cri_request(merged: MergedRequest) -> CriRequest:
+    """Return the request before any plugin."""
+    assert isinstance(merged.message, CriMessage)
+    return merged.message.message
 
 
 def answer(response: HookResponse) -> Answer:

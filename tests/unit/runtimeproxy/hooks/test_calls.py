@@ -4,11 +4,14 @@ import pytest
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.cri import cri_pb2 as cri
+from governor.runtimeproxy.cri.messages import CALLS, KINDS, PLACES, SERVICES, CriCodec, CriMessage, pod_of, write
 from governor.runtimeproxy.grpc.framing import wrap
-from governor.runtimeproxy.hooks.calls import CALLS, SERVICES, Call, CriRequest, read, write
-from governor.runtimeproxy.hooks.merge import apply_changes, begin
-from governor.runtimeproxy.hooks.questions import question_for
-from governor.runtimeproxy.store.records import Sandbox, pod_of
+from governor.runtimeproxy.hooks.calls import Call
+from governor.runtimeproxy.hooks.questions import Question, question_for
+from governor.runtimeproxy.hooks.requests import Request
+from governor.runtimeproxy.plugins.messages import QuestionEncoder, pod_request
+from governor.runtimeproxy.store.records import Sandbox
+from governor.runtimeproxy.workload import Container, Pod
 from governor.wire.hooks import hooks_pb2 as hooks
 from governor.wire.hooks.points import Hook, decode_request
 from tests.unit.runtimeproxy.hooks.requests import (
@@ -19,7 +22,7 @@ from tests.unit.runtimeproxy.hooks.requests import (
     recorded_container,
     sent_container,
 )
-from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, FixedRecords, sent
+from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, FixedRecords, begun, cri_request, sent
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -51,11 +54,12 @@ def test_every_hook_belongs_to_one_call_before_or_after_it() -> None:
 
 def test_targets_of_changes_exist_in_hook_response_and_request() -> None:
     for call in Call:
-        for field, place in call.shape.targets.items():
+        assert call.shape.fields == PLACES.get(call, {}).keys()
+        for field, place in PLACES.get(call, {}).items():
             assert call.shape.pre is not None
             response = hooks.PodSandboxHookResponse if call.shape.pre.is_of_pod else hooks.ContainerResourceHookResponse
             assert field in response.DESCRIPTOR.fields_by_name
-            message = call.shape.request()
+            message = KINDS[call]()
             for step in place:
                 assert step in message.DESCRIPTOR.fields_by_name
                 message = getattr(message, step)
@@ -64,20 +68,21 @@ def test_targets_of_changes_exist_in_hook_response_and_request() -> None:
 def test_a_request_is_read_from_its_body_and_written_back() -> None:
     request = cri.StopContainerRequest(container_id="c")
     request.MergeFromString(UNKNOWN)
-    assert read(Call.STOP_CONTAINER, write(request)) == request
-    assert write(read(Call.STOP_CONTAINER, write(request))) == write(request)
+    again = CriCodec().read(Call.STOP_CONTAINER, write(request))
+    assert again.message == request
+    assert write(again.message) == write(request)
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xc3\x28"])
 def test_a_body_that_cannot_be_decoded_is_rejected(garbage: bytes) -> None:
     with pytest.raises(GovernorError, match="StopContainer") as caught:
-        read(Call.STOP_CONTAINER, wrap(garbage))
+        CriCodec().read(Call.STOP_CONTAINER, wrap(garbage))
     assert caught.value.kind is Kind.INVALID
 
 
 def test_applying_changes_copies_the_request() -> None:
     request = cri.StopContainerRequest(container_id="c")
-    assert apply_changes(Call.STOP_CONTAINER, request, ()) is not request
+    assert CriMessage(Call.STOP_CONTAINER, request).with_changes(()) is not request
 
 
 def test_the_hook_request_of_a_pod_has_kubelets_values() -> None:
@@ -86,7 +91,7 @@ def test_the_hook_request_of_a_pod_has_kubelets_values() -> None:
     config.linux.overhead.cpu_quota = 5
     config.linux.resources.cpu_shares = 6
     request = cri.RunPodSandboxRequest(config=config, runtime_handler="kata")
-    assert sent(begin(Call.RUN_POD_SANDBOX, request, FixedRecords())) == (
+    assert sent(begun(Call.RUN_POD_SANDBOX, request, FixedRecords())) == (
         hooks.PodSandboxHookRequest(
             pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
             runtime_handler="kata",
@@ -101,9 +106,9 @@ def test_the_hook_request_of_a_pod_has_kubelets_values() -> None:
 
 def test_the_hook_request_of_a_new_container_includes_its_pod() -> None:
     sandbox = Sandbox("s", pod_of(cri.PodSandboxConfig(labels={"changed": "by a plugin"}, linux={"resources": {}})))
-    request = creation(KUBELET, VARIABLES).request
+    request = cri_request(creation(KUBELET, VARIABLES))
     assert sent(
-        begin(Call.CREATE_CONTAINER, request, FixedRecords({"s": sandbox}))
+        begun(Call.CREATE_CONTAINER, request, FixedRecords({"s": sandbox}))
     ) == hooks.ContainerResourceHookRequest(
         container_meta={"name": "app"},
         container_resources=hooks.LinuxContainerResources(**KUBELET),
@@ -122,8 +127,8 @@ def test_d2_a_container_in_an_unknown_sandbox_is_described_by_its_own_request() 
 
 def test_a_container_that_starts_or_stops_is_described_by_its_record() -> None:
     memory = recorded_container()
-    started = sent(begin(Call.START_CONTAINER, cri.StartContainerRequest(container_id="c"), memory))
-    assert sent(begin(Call.STOP_CONTAINER, cri.StopContainerRequest(container_id="c"), memory)) == started
+    started = sent(begun(Call.START_CONTAINER, cri.StartContainerRequest(container_id="c"), memory))
+    assert sent(begun(Call.STOP_CONTAINER, cri.StopContainerRequest(container_id="c"), memory)) == started
     assert started == hooks.ContainerResourceHookRequest(
         pod_meta={"name": "web", "uid": "u1", "namespace": "shop", "attempt": 1},
         container_meta={"name": "app", "id": "c"},
@@ -137,41 +142,44 @@ def test_a_container_that_starts_or_stops_is_described_by_its_record() -> None:
 
 def test_a_pod_that_stops_is_described_by_its_record() -> None:
     request = cri.StopPodSandboxRequest(pod_sandbox_id="s")
-    assert sent(begin(Call.STOP_POD_SANDBOX, request, recorded_container())) == pod_of(POD, "runc")
+    assert sent(begun(Call.STOP_POD_SANDBOX, request, recorded_container())) == pod_request(pod_of(POD, "runc"))
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        cri.CreateContainerRequest(pod_sandbox_id="unrecorded"),
-        cri.StartContainerRequest(container_id="unrecorded"),
-        cri.StopContainerRequest(container_id="unrecorded"),
-        cri.UpdateContainerResourcesRequest(container_id="unrecorded"),
-        cri.StopPodSandboxRequest(pod_sandbox_id="unrecorded"),
+        Request(Call.CREATE_CONTAINER, sandbox_id="unrecorded"),
+        Request(Call.START_CONTAINER, container_id="unrecorded"),
+        Request(Call.STOP_CONTAINER, container_id="unrecorded"),
+        Request(Call.UPDATE_CONTAINER_RESOURCES, container_id="unrecorded"),
+        Request(Call.STOP_POD_SANDBOX, sandbox_id="unrecorded"),
     ],
 )
-def test_d15_an_unknown_sandbox_or_container_is_not_found(request_: CriRequest) -> None:
+def test_d15_an_unknown_sandbox_or_container_is_not_found(request_: Request) -> None:
     with pytest.raises(GovernorError, match="unrecorded") as caught:
         question_for(request_, FixedRecords())
     assert caught.value.kind is Kind.NOT_FOUND
     assert caught.value.code in ("unknown-sandbox", "unknown-container")
 
 
-def test_a_question_does_not_modify_the_record() -> None:
-    memory = recorded_container()
-    before = memory.containers["c"]
-    question_for(cri.UpdateContainerResourcesRequest(container_id="c", linux={"cpu_shares": 9}), memory)
-    assert memory.containers["c"] == before
-    assert before.message.container_resources.cpu_shares == KUBELET["cpu_shares"]
-
-
 def test_variables_are_remembered_only_for_plugins_that_ask_for_it() -> None:
-    question = question_for(cri.StartContainerRequest(container_id="c"), recorded_container())
-    remembering = decode_request(Hook.PRE_START_CONTAINER, question.encoded(remembers_environment=True))
-    other = decode_request(Hook.PRE_START_CONTAINER, question.encoded())
+    question = question_for(Request(Call.START_CONTAINER, container_id="c"), recorded_container())
+    encoder = QuestionEncoder()
+    remembering = decode_request(Hook.PRE_START_CONTAINER, encoder.encode(question, remembers_environment=True))
+    other = decode_request(Hook.PRE_START_CONTAINER, encoder.encode(question))
     assert isinstance(remembering, hooks.ContainerResourceHookRequest)
     assert isinstance(other, hooks.ContainerResourceHookRequest)
     assert dict(remembering.container_envs) == {"A": "2", "B": "3", "C": ""}
     assert dict(other.container_envs) == {}
     remembering.ClearField("container_envs")
     assert remembering == other
+
+
+def test_the_pod_of_many_questions_is_encoded_once() -> None:
+    encoder, records = QuestionEncoder(), recorded_container()
+    question = question_for(Request(Call.START_CONTAINER, container_id="c"), records)
+    first = encoder.encode(question)
+    for number in range(1000):
+        encoder.encode(Question(Pod(labels={"number": str(number)}), Container()))
+    assert encoder.encode(question) == first
+    assert len(encoder) <= 256

@@ -3,25 +3,23 @@
 import msgspec
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.hooks.calls import CALLS
+from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.runtimeproxy.hooks.held_call import Applied, Held
-from governor.runtimeproxy.hooks.merge import begin
 from governor.wire.hooks.hooks_pb2 import PodSandboxHookResponse
-from tests.unit.runtimeproxy.hooks.strategies import answer
+from tests.unit.runtimeproxy.hooks.strategies import add, answer, begun
 from tests.unit.runtimeproxy.pods import PodRecords
 
-CALL = CALLS["/runtime.v1.RuntimeService/RunPodSandbox"]
+CALL = Call.RUN_POD_SANDBOX
 
 
 async def test_the_trail_of_a_call_is_bounded() -> None:
-    held = Held(CALL, [])
-    merged = begin(CALL, cri_pb2.RunPodSandboxRequest(), PodRecords())
+    held = Held(CALL)
+    merged = begun(CALL, cri_pb2.RunPodSandboxRequest(), PodRecords())
     for plugin in ("first", "last"):
         response = PodSandboxHookResponse(annotations={f"k{number:03}" * 100: plugin * 1000 for number in range(500)})
-        merged = merged.add(plugin, answer(response), ConflictPolicy.LAST_WINS)
-    request = cri_pb2.RunPodSandboxRequest()
-    held.apply(Applied(request, None, None, merged.changes, merged.conflicts, merged.unused))
+        merged = add(merged, plugin, answer(response), ConflictPolicy.LAST_WINS)
+    held.apply(Applied(merged.message.request, None, None, merged.changes, merged.conflicts, merged.unused))
 
     trail = held.trail()
 

@@ -12,11 +12,12 @@ from tests.unit.runtimeproxy.hooks.requests import (
     resources_response,
     sent_container,
 )
+from tests.unit.runtimeproxy.hooks.strategies import add
 
 
 def test_each_plugin_receives_the_changes_of_earlier_plugins() -> None:
-    first = creation(KUBELET, [("A", b"1")]).add("one", resources_response(cpu_shares=2, unified={"memory.high": "5"}))
-    second = first.add("two", environment_response(B="2"))
+    first = add(creation(KUBELET, [("A", b"1")]), "one", resources_response(cpu_shares=2, unified={"memory.high": "5"}))
+    second = add(first, "two", environment_response(B="2"))
     assert sent_container(second).container_resources.cpu_shares == 2
     assert sent_container(second).container_resources.unified["memory.high"] == "5"
     assert dict(sent_container(second).container_envs) == {"A": "1", "B": "2"}
@@ -29,7 +30,8 @@ def test_each_plugin_receives_the_changes_of_earlier_plugins() -> None:
 
 def test_a_field_set_back_to_its_original_value_is_not_a_change() -> None:
     start = creation(KUBELET)
-    end = start.add("one", resources_response(cpu_shares=2)).add("two", resources_response(cpu_shares=512))
+    one = add(start, "one", resources_response(cpu_shares=2))
+    end = add(one, "two", resources_response(cpu_shares=512))
     assert end.changes == ()
     assert [str(each) for each in end.conflicts] == [
         "plugins one and two conflict on container_resources.cpu_shares: one set 2, two set 512"
@@ -38,8 +40,8 @@ def test_a_field_set_back_to_its_original_value_is_not_a_change() -> None:
 
 @pytest.mark.parametrize(("policy", "shares"), [(ConflictPolicy.LAST_WINS, 3), (ConflictPolicy.FIRST_WINS, 2)])
 def test_a_conflict_is_reported_by_name_and_resolved_by_policy(policy: ConflictPolicy, shares: int) -> None:
-    first = creation(KUBELET).add("one", resources_response(cpu_shares=2))
-    end = first.add("two", resources_response(cpu_shares=3, cpu_period=7), policy)
+    first = add(creation(KUBELET), "one", resources_response(cpu_shares=2))
+    end = add(first, "two", resources_response(cpu_shares=3, cpu_period=7), policy)
     assert (resources_of(end).cpu_shares, resources_of(end).cpu_period) == (shares, 7)
     (conflict,) = end.conflicts
     assert (conflict.first.plugin, conflict.last.plugin, conflict.first.field) == (
@@ -50,13 +52,13 @@ def test_a_conflict_is_reported_by_name_and_resolved_by_policy(policy: ConflictP
 
 
 def test_a_conflict_can_reject_the_call() -> None:
-    first = creation(KUBELET).add("one", resources_response(cpu_shares=2))
+    first = add(creation(KUBELET), "one", resources_response(cpu_shares=2))
     with pytest.raises(GovernorError, match="one and two conflict on container_resources") as caught:
-        first.add("two", resources_response(cpu_shares=3), ConflictPolicy.REFUSE)
+        add(first, "two", resources_response(cpu_shares=3), ConflictPolicy.REFUSE)
     assert (caught.value.kind, caught.value.code) == (Kind.CONFLICT, "plugins-conflict")
 
 
 def test_two_plugins_that_set_the_same_value_do_not_conflict() -> None:
-    first = creation(KUBELET).add("one", resources_response(cpu_shares=2))
-    end = first.add("two", resources_response(cpu_shares=2), ConflictPolicy.REFUSE)
+    first = add(creation(KUBELET), "one", resources_response(cpu_shares=2))
+    end = add(first, "two", resources_response(cpu_shares=2), ConflictPolicy.REFUSE)
     assert (end.conflicts, [each.plugin for each in end.changes]) == ((), ["one"])

@@ -6,19 +6,24 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from governor.errors import GovernorError
-from governor.runtimeproxy.cri.cri_pb2 import CreateContainerRequest, KeyValue, PodSandboxConfig
-from governor.runtimeproxy.hooks.calls import Call, CriRequest, read, write
+from governor.runtimeproxy.cri.messages import CriCodec, CriRequest, write
+from governor.runtimeproxy.environment import Environment, variable
+from governor.runtimeproxy.hooks.answers import Answer
+from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
-from governor.runtimeproxy.hooks.merge import MergedRequest, begin
-from governor.runtimeproxy.hooks.questions import Answer
-from governor.runtimeproxy.store.records import Sandbox, new_container, pod_of, with_id
+from governor.runtimeproxy.hooks.merge import MergedRequest
+from governor.runtimeproxy.store.records import Sandbox, new_container
+from governor.runtimeproxy.workload import Container, Pod, Resources
 from tests.unit.runtimeproxy.hooks.strategies import (
     FixedRecords,
+    add,
     answer,
+    begun,
     container_responses,
     create_requests,
     echo,
     pod_responses,
+    result,
     run_requests,
     sent,
     submessages,
@@ -40,31 +45,28 @@ exchanges = st.one_of(
 
 def unmerged(request: CriRequest) -> MergedRequest:
     """Return a request before any plugin; container ``c`` has a record with its own resources and variables."""
-    creation = CreateContainerRequest(pod_sandbox_id="s")
-    creation.config.linux.resources.cpu_shares = 7
-    creation.config.linux.resources.cpuset_cpus = "0-7"
-    creation.config.envs.append(KeyValue(key="a", value=b"1").SerializeToString())
+    container = Container("c", resources=Resources(cpu_shares=7, cpuset_cpus="0-7"))
     memory = FixedRecords(
-        {"s": Sandbox("s", pod_of(PodSandboxConfig(labels={"team": "a"})))},
-        {"c": with_id(new_container(creation), "c")},
+        {"s": Sandbox("s", Pod(labels={"team": "a"}))},
+        {"c": new_container("s", container, Environment([variable("a", b"1")]))},
     )
-    return begin(CALLS[request.DESCRIPTOR.name], request, memory)
+    return begun(CALLS[request.DESCRIPTOR.name], request, memory)
 
 
 @given(requests)
 def test_a_plugin_that_echoes_its_request_changes_nothing(request: CriRequest) -> None:
     merged = unmerged(request)
-    echoed = merged.add("echo", answer(echo(sent(merged))))
+    echoed = add(merged, "echo", answer(echo(sent(merged))))
     assert echoed.changes == ()
     assert echoed.unused == ()
-    assert write(echoed.result()) == write(request)
+    assert write(result(echoed)) == write(request)
 
 
 @given(requests)
 def test_an_empty_response_changes_nothing(request: CriRequest) -> None:
     merged = unmerged(request)
     silent = type(echo(sent(merged)))()
-    assert write(merged.add("silent", answer(silent)).result()) == write(request)
+    assert write(result(add(merged, "silent", answer(silent)))) == write(request)
 
 
 @given(exchanges)
@@ -72,8 +74,8 @@ def test_a_second_plugin_with_the_same_response_changes_nothing_more(
     drawn: tuple[CriRequest, Answer, Answer],
 ) -> None:
     request, response, _ = drawn
-    after = unmerged(request).add("one", response)
-    again = after.add("other", response)
+    after = add(unmerged(request), "one", response)
+    again = add(after, "other", response)
     assert again.applied == after.applied
 
 
@@ -83,33 +85,33 @@ def test_the_order_of_plugins_that_set_different_fields_does_not_matter(
 ) -> None:
     request, one, other = drawn
     start = unmerged(request)
-    first, second = start.add("one", one), start.add("other", other)
+    first, second = add(start, "one", one), add(start, "other", other)
     assume(not {each.path for each in first.applied} & {each.path for each in second.applied})
     # Whether a missing value is a removal depends on the whole request, which the first plugin may have changed.
     assume(all(each.new not in ("", None) for each in (*first.applied, *second.applied)))
-    forwards, backwards = first.add("other", other), second.add("one", one)
+    forwards, backwards = add(first, "other", other), add(second, "one", one)
     assume(all(each.new not in ("", None) for each in (*forwards.applied, *backwards.applied)))
     # A plugin that echoes a value which the other one changes conflicts with it, though alone it changes nothing.
     assume(not forwards.conflicts and not backwards.conflicts)
-    assert write(forwards.result()) == write(backwards.result())
+    assert write(result(forwards)) == write(result(backwards))
 
 
 @given(exchanges)
 def test_conflicts_are_reported_and_resolved_by_policy(drawn: tuple[CriRequest, Answer, Answer]) -> None:
     request, one, other = drawn
-    first = unmerged(request).add("one", one)
-    last_wins = first.add("other", other, ConflictPolicy.LAST_WINS)
-    first_wins = first.add("other", other, ConflictPolicy.FIRST_WINS)
+    first = add(unmerged(request), "one", one)
+    last_wins = add(first, "other", other, ConflictPolicy.LAST_WINS)
+    first_wins = add(first, "other", other, ConflictPolicy.FIRST_WINS)
     assert last_wins.conflicts == first_wins.conflicts
     contested = {each.first.path for each in last_wins.conflicts}
     assert {each.path for each in first.applied} >= contested
     assert {each.plugin for each in first_wins.applied if each.path in contested} <= {"one"}
     if contested:
         with pytest.raises(GovernorError) as caught:
-            first.add("other", other, ConflictPolicy.REFUSE)
+            add(first, "other", other, ConflictPolicy.REFUSE)
         assert all(each.first.field in str(caught.value) for each in last_wins.conflicts)
     else:
-        assert first.add("other", other, ConflictPolicy.REFUSE).changes == last_wins.changes
+        assert add(first, "other", other, ConflictPolicy.REFUSE).changes == last_wins.changes
 
 
 @given(exchanges)
@@ -118,14 +120,14 @@ def test_fields_of_later_versions_are_kept_whatever_plugins_change(
 ) -> None:
     request, one, other = drawn
     merged = unmerged(request)
-    result = read(merged.call, write(merged.add("one", one).add("other", other).result()))
-    assert unknown(result) >= unknown(request)
+    call, after = merged.message.request.call, result(add(add(merged, "one", one), "other", other))
+    assert unknown(CriCodec().read(call, write(after)).message) >= unknown(request)
 
 
 @given(requests)
 def test_decoding_and_encoding_keeps_everything(request: CriRequest) -> None:
     body = write(request)
-    again = read(CALLS[request.DESCRIPTOR.name], body)
+    again = CriCodec().read(CALLS[request.DESCRIPTOR.name], body).message
     assert again == request
     assert unknown(again) == unknown(request)
     assert write(again) == body

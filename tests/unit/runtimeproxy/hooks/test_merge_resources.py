@@ -7,8 +7,7 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.cri import cri_pb2 as cri
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.hooks.merge import begin
-from governor.runtimeproxy.hooks.resources import FIELDS
+from governor.runtimeproxy.workload import FIELDS
 from governor.wire.hooks import hooks_pb2 as hooks
 from tests.unit.runtimeproxy.hooks.requests import (
     KUBELET,
@@ -20,7 +19,7 @@ from tests.unit.runtimeproxy.hooks.requests import (
     resources_of,
     resources_response,
 )
-from tests.unit.runtimeproxy.hooks.strategies import FixedRecords, answer, sent
+from tests.unit.runtimeproxy.hooks.strategies import FixedRecords, add, answer, begun, result, sent
 
 
 def test_every_field_of_resources_has_a_rule_in_both_protocols() -> None:
@@ -47,14 +46,14 @@ def test_every_field_of_resources_has_a_rule_in_both_protocols() -> None:
 def test_a_field_that_a_plugin_sets_is_the_only_one_that_changes(name: str, value: Any, echoes: bool) -> None:
     start = creation(KUBELET)
     response = echoed(start, **{name: value}) if echoes else resources_response(**{name: value})
-    end = start.add("plugin", response)
+    end = add(start, "plugin", response)
     assert resources_of(end) == cri.LinuxContainerResources(**KUBELET | {name: value})
     assert [each.path for each in end.changes] == [("container_resources", name)]
 
 
 def test_a_plugin_that_echoes_its_request_can_clear_a_cpuset() -> None:
     start = creation(KUBELET)
-    end = start.add("plugin", echoed(start, cpuset_cpus="", cpu_shares=2))
+    end = add(start, "plugin", echoed(start, cpuset_cpus="", cpu_shares=2))
     assert resources_of(end) == cri.LinuxContainerResources(**KUBELET | {"cpuset_cpus": "", "cpu_shares": 2})
 
 
@@ -70,22 +69,24 @@ def test_a_plugin_that_echoes_its_request_can_clear_a_cpuset() -> None:
     ],
 )
 def test_a_plugin_that_returns_only_some_fields_clears_no_cpuset(response: Any) -> None:
-    assert resources_of(creation(KUBELET).add("plugin", response)).cpuset_cpus == "0-3"
+    assert resources_of(add(creation(KUBELET), "plugin", response)).cpuset_cpus == "0-3"
 
 
 def test_an_empty_cpuset_is_unset_if_nothing_else_was_sent() -> None:
     for only in ({"cpuset_cpus": "0-3"}, {"cpuset_cpus": "0-3", "cpu_shares": 2}):
-        assert resources_of(creation(only).add("plugin", resources_response(cpu_shares=2))).cpuset_cpus == "0-3"
+        assert resources_of(add(creation(only), "plugin", resources_response(cpu_shares=2))).cpuset_cpus == "0-3"
 
 
 def test_values_of_an_earlier_plugin_do_not_count_as_echoed() -> None:
-    first = creation({"cpuset_cpus": "0-3"}).add("one", resources_response(cpu_shares=2, cpu_period=1000))
-    assert resources_of(first.add("other", resources_response(cpu_shares=2, cpu_period=1000))).cpuset_cpus == "0-3"
+    first = add(creation({"cpuset_cpus": "0-3"}), "one", resources_response(cpu_shares=2, cpu_period=1000))
+    assert resources_of(add(first, "other", resources_response(cpu_shares=2, cpu_period=1000))).cpuset_cpus == "0-3"
 
 
 def test_d22_unset_fields_reset_no_oom_score_and_drop_no_hugepages() -> None:
-    end = creation(KUBELET).add(
-        "plugin", resources_response(cpu_shares=2, hugepage_limits=[{"page_size": "2Mi", "limit": 9}])
+    end = add(
+        creation(KUBELET),
+        "plugin",
+        resources_response(cpu_shares=2, hugepage_limits=[{"page_size": "2Mi", "limit": 9}]),
     )
     assert resources_of(end).oom_score_adj == 900
     assert [(each.page_size, each.limit) for each in resources_of(end).hugepage_limits] == [("2Mi", 9), ("1Gi", 7)]
@@ -97,7 +98,7 @@ def test_d22_unset_fields_reset_no_oom_score_and_drop_no_hugepages() -> None:
 
 def test_unified_entries_and_page_sizes_are_added() -> None:
     extra = resources_response(unified={"memory.high": "5"}, hugepage_limits=[{"page_size": "64Ki", "limit": 0}])
-    resources = resources_of(creation(KUBELET).add("plugin", extra))
+    resources = resources_of(add(creation(KUBELET), "plugin", extra))
     assert dict(resources.unified) == {"memory.oom.group": "1", "memory.high": "5"}
     assert [each.page_size for each in resources.hugepage_limits] == ["2Mi", "1Gi", "64Ki"]
 
@@ -108,43 +109,43 @@ def test_unified_entries_and_page_sizes_are_added() -> None:
 )
 def test_a_number_out_of_range_makes_the_response_invalid(name: str, value: int) -> None:
     with pytest.raises(GovernorError, match=f"{name} cannot be {value}") as caught:
-        creation(KUBELET).add("plugin", resources_response(**{name: value}))
+        add(creation(KUBELET), "plugin", resources_response(**{name: value}))
     assert caught.value.kind is Kind.INVALID
 
 
 def test_an_out_of_range_number_from_kubelet_does_not_fail_the_plugin() -> None:
     start = creation({"cpu_shares": -7})
-    assert start.add("plugin", echoed(start)).changes == ()
+    assert add(start, "plugin", echoed(start)).changes == ()
 
 
 def test_d3_resources_are_set_in_a_request_without_a_linux_part() -> None:
-    end = creation().add("plugin", resources_response(cpu_shares=2))
+    end = add(creation(), "plugin", resources_response(cpu_shares=2))
     assert resources_of(end).cpu_shares == 2
 
 
 def test_d3_resources_are_set_in_a_request_without_a_config() -> None:
     message = hooks.PodSandboxHookResponse(resources={"cpu_shares": 2}, cgroup_parent="/x", labels={"a": "b"})
-    end = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(), FixedRecords()).add("plugin", answer(message))
+    end = add(begun(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(), FixedRecords()), "plugin", answer(message))
     expected = cri.PodSandboxConfig(linux={"cgroup_parent": "/x", "resources": {"cpu_shares": 2}}, labels={"a": "b"})
-    assert end.result() == cri.RunPodSandboxRequest(config=expected)
+    assert result(end) == cri.RunPodSandboxRequest(config=expected)
 
 
 def test_unset_fields_stay_unset() -> None:
-    start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config={}), FixedRecords())
+    start = begun(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config={}), FixedRecords())
     assert sent(start) == hooks.PodSandboxHookRequest()
-    end = start.add("plugin", answer(hooks.PodSandboxHookResponse(resources={})))
-    assert end.result() == cri.RunPodSandboxRequest(config={})
+    end = add(start, "plugin", answer(hooks.PodSandboxHookResponse(resources={})))
+    assert result(end) == cri.RunPodSandboxRequest(config={})
     assert sent(creation()).HasField("container_resources") is False
 
 
 def test_labels_and_annotations_are_added_and_never_dropped() -> None:
-    start = begin(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config=POD), FixedRecords())
-    end = start.add("plugin", answer(hooks.PodSandboxHookResponse(labels={"app": "shop"}, annotations={"x.io/y": ""})))
-    result = end.result()
-    assert isinstance(result, cri.RunPodSandboxRequest)
-    assert dict(result.config.labels) == {"app": "shop"}
-    assert dict(result.config.annotations) == {"note": "x", "x.io/y": ""}
-    assert result.config.linux == POD.linux
+    start = begun(Call.RUN_POD_SANDBOX, cri.RunPodSandboxRequest(config=POD), FixedRecords())
+    end = add(start, "plugin", answer(hooks.PodSandboxHookResponse(labels={"app": "shop"}, annotations={"x.io/y": ""})))
+    request = result(end)
+    assert isinstance(request, cri.RunPodSandboxRequest)
+    assert dict(request.config.labels) == {"app": "shop"}
+    assert dict(request.config.annotations) == {"note": "x", "x.io/y": ""}
+    assert request.config.linux == POD.linux
     assert change_texts(end) == [
         "plugin changed annotations[\"x.io/y\"] from None to ''",
         "plugin changed labels.app from 'web' to 'shop'",
@@ -152,8 +153,8 @@ def test_labels_and_annotations_are_added_and_never_dropped() -> None:
 
 
 def test_the_cgroup_parent_of_a_container_is_set_in_its_sandbox_config() -> None:
-    end = creation().add("plugin", container_answer(pod_cgroup_parent="/besteffort"))
-    result = end.result()
-    assert isinstance(result, cri.CreateContainerRequest)
-    assert result.sandbox_config.linux.cgroup_parent == "/besteffort"
-    assert result.sandbox_config.metadata == POD.metadata
+    end = add(creation(), "plugin", container_answer(pod_cgroup_parent="/besteffort"))
+    request = result(end)
+    assert isinstance(request, cri.CreateContainerRequest)
+    assert request.sandbox_config.linux.cgroup_parent == "/besteffort"
+    assert request.sandbox_config.metadata == POD.metadata

@@ -1,17 +1,18 @@
 """The record cache, with calls and fetches that overlap."""
 
 import asyncio
-from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from governor.errors import GovernorError, Kind
 from governor.process.clock import VirtualClock
-from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.environment import NO_VARIABLES
+from governor.runtimeproxy.hooks.calls import Call
+from governor.runtimeproxy.hooks.requests import Request
 from governor.runtimeproxy.store.cache import RecordCache
-from governor.runtimeproxy.store.records import Container, Sandbox, new_container, started_sandbox, with_id
-from governor.runtimeproxy.store.runtime import Runtime
+from governor.runtimeproxy.store.records import ContainerRecord, ListedContainer, ListedSandbox, Sandbox, new_container
+from governor.runtimeproxy.workload import Container, Pod, Resources
 
 
 class FakeRuntime:
@@ -26,33 +27,33 @@ class FakeRuntime:
         self.lists = 0
         self.cpu_shares = 0
 
-    async def sandboxes(self) -> list[cri_pb2.PodSandbox]:
+    async def sandboxes(self) -> list[ListedSandbox]:
         self.lists += 1
         if self.is_unavailable:
             raise GovernorError(Kind.UNAVAILABLE, "unreachable", "the runtime is unavailable")
-        return [cri_pb2.PodSandbox(id=each) for each in self.pods]
+        return [ListedSandbox(each) for each in self.pods]
 
-    async def containers(self, container_id: str = "") -> list[cri_pb2.Container]:
+    async def containers(self, container_id: str = "") -> list[ListedContainer]:
         pairs = [(pod, each) for pod, containers in self.pods.items() for each in containers]
-        return [cri_pb2.Container(id=each, pod_sandbox_id=pod) for pod, each in pairs if each.startswith(container_id)]
+        return [ListedContainer(each, pod) for pod, each in pairs if each.startswith(container_id)]
 
     async def sandbox(self, sandbox_id: str) -> Sandbox:
         if sandbox_id not in self.pods:
             raise GovernorError(Kind.NOT_FOUND, "grpc-status", "not found")
-        return started_sandbox(cri_pb2.RunPodSandboxRequest(), sandbox_id)
+        return Sandbox(sandbox_id, Pod())
 
-    async def status(self, _container_id: str) -> cri_pb2.ContainerStatusResponse:
-        response = cri_pb2.ContainerStatusResponse()
-        response.status.resources.linux.cpu_shares = self.cpu_shares
+    async def resources(self, _container_id: str) -> Resources | None:
+        reported = Resources(cpu_shares=self.cpu_shares)
         self.is_queried.set()
         await self.may_respond.wait()
-        return response
+        return reported
 
-    async def container(self, listed: cri_pb2.Container, _pod: Sandbox, *, with_environment: bool = False) -> Container:
-        request = cri_pb2.CreateContainerRequest(pod_sandbox_id=listed.pod_sandbox_id)
+    async def container(
+        self, listed: ListedContainer, _pod: Sandbox, *, with_environment: bool = False
+    ) -> ContainerRecord:
         self.is_queried.set()
         await self.may_respond.wait()
-        return with_id(new_container(request, with_environment=with_environment), listed.id)
+        return new_container(listed.sandbox_id, Container(listed.id), NO_VARIABLES, with_environment=with_environment)
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def cache(runtime: FakeRuntime, clock: VirtualClock) -> RecordCache:
-    return RecordCache(cast("Runtime", runtime), clock)
+    return RecordCache(runtime, clock)
 
 
 async def test_resync_adds_and_deletes_records(cache: RecordCache, runtime: FakeRuntime) -> None:
@@ -85,7 +86,7 @@ async def test_resync_adds_and_deletes_records(cache: RecordCache, runtime: Fake
 def shares(cache: RecordCache, container_id: str) -> int:
     container = cache.container(container_id)
     assert container is not None
-    return container.message.container_resources.cpu_shares
+    return container.container.resources.cpu_shares if container.container.resources else 0
 
 
 async def test_resync_refreshes_the_resources_of_known_containers(cache: RecordCache, runtime: FakeRuntime) -> None:
@@ -108,7 +109,7 @@ async def test_an_update_during_a_refresh_is_not_reverted(cache: RecordCache, ru
     resync = asyncio.create_task(cache.resync())
     await runtime.is_queried.wait()
 
-    cache.record(cri_pb2.UpdateContainerResourcesRequest(container_id="a", linux={"cpu_shares": 512}), b"")
+    cache.record(Request(Call.UPDATE_CONTAINER_RESOURCES, "", "a", resources=Resources(cpu_shares=512)))
     runtime.may_respond.set()
     await resync
 
@@ -117,17 +118,17 @@ async def test_an_update_during_a_refresh_is_not_reverted(cache: RecordCache, ru
 
 @pytest.mark.parametrize(
     "removal",
-    [cri_pb2.RemoveContainerRequest(container_id="a"), cri_pb2.RemovePodSandboxRequest(pod_sandbox_id="p")],
+    [Request(Call.REMOVE_CONTAINER, container_id="a"), Request(Call.REMOVE_POD_SANDBOX, "p")],
 )
 async def test_a_container_removed_during_a_fetch_is_not_recorded(
-    cache: RecordCache, runtime: FakeRuntime, removal: cri_pb2.RemoveContainerRequest | cri_pb2.RemovePodSandboxRequest
+    cache: RecordCache, runtime: FakeRuntime, removal: Request
 ) -> None:
     runtime.pods = {"p": ["a"]}
     runtime.may_respond.clear()
     resync = asyncio.create_task(cache.resync())
     await runtime.is_queried.wait()
 
-    cache.record(removal, b"")
+    cache.record(removal)
     runtime.may_respond.set()
     await resync
 
@@ -140,11 +141,11 @@ async def test_a_container_that_was_not_found_can_be_fetched_later(cache: Record
     await cache.resync()
     runtime.pods = {}
     await cache.resync()
-    cache.confirm_absent(cri_pb2.RemoveContainerRequest(container_id="a"))
+    cache.confirm_absent(Request(Call.REMOVE_CONTAINER, container_id="a"))
     assert cache.container_count == 0
 
     runtime.pods = {"p": ["a"]}
-    await cache.fetch(cri_pb2.StartContainerRequest(container_id="a"))
+    await cache.fetch(Request(Call.START_CONTAINER, container_id="a"))
 
     assert cache.container("a") is not None
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.store.status import container_from_status, sandbox_from_status
+from governor.runtimeproxy.cri.status import container_from_status, sandbox_from_status
+from governor.runtimeproxy.environment import decode_environment
+from governor.runtimeproxy.store.records import ListedContainer
+from governor.runtimeproxy.workload import Resources
+
+LISTED = ListedContainer("c", "s")
 
 
 def sandbox_status(info: dict[str, Any] | str) -> cri_pb2.PodSandboxStatusResponse:
@@ -23,11 +28,16 @@ def environment(value: str, spec: list[str] | None) -> dict[str, str]:
     if spec is not None:
         info["runtimeSpec"] = {"process": {"env": spec}}
     response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
-    listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
     pod = sandbox_from_status(sandbox_status({}))
-    found = container_from_status(listed, response, pod, with_environment=True)
-    variables = map(cri_pb2.KeyValue.FromString, cri_pb2.RequestVariables.FromString(found.variables).container_envs)
-    return {each.key: each.value.decode() for each in variables}
+    found = container_from_status(LISTED, response, pod, with_environment=True)
+    return decode_environment(found.variables).texts()
+
+
+def resources(response: cri_pb2.ContainerStatusResponse) -> Resources:
+    """Return the resources of a container with this status."""
+    found = container_from_status(LISTED, response, sandbox_from_status(sandbox_status({}))).container.resources
+    assert found is not None
+    return found
 
 
 def test_a_sandbox_has_what_only_its_configuration_contains() -> None:
@@ -35,8 +45,8 @@ def test_a_sandbox_has_what_only_its_configuration_contains() -> None:
     found = sandbox_from_status(sandbox_status({"config": {"linux": linux, "hostname": "unknown"}}))
 
     assert found.pod.cgroup_parent == "/pods/x"
-    assert found.pod.resources.cpu_shares == 7
-    assert found.pod.pod_meta.name == "web"
+    assert found.pod.resources == Resources(cpu_shares=7)
+    assert found.pod.identity.name == "web"
     assert dict(found.pod.labels) == {"app": "web"}
 
 
@@ -64,13 +74,8 @@ def test_updated_resources_override_the_configuration() -> None:
     info = {"config": {"linux": {"resources": {"cpu_shares": 1, "cpu_quota": 9}}}}
     response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
     response.status.resources.linux.cpu_shares = 2
-    listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
 
-    resources = container_from_status(
-        listed, response, sandbox_from_status(sandbox_status({}))
-    ).message.container_resources
-
-    assert (resources.cpu_shares, resources.cpu_quota) == (2, 9)
+    assert resources(response) == Resources(cpu_shares=2, cpu_quota=9)
 
 
 def test_a_swap_limit_implied_by_containerd_is_ignored() -> None:
@@ -79,9 +84,7 @@ def test_a_swap_limit_implied_by_containerd_is_ignored() -> None:
         response = cri_pb2.ContainerStatusResponse(info={"info": json.dumps(info)})
         response.status.resources.linux.memory_limit_in_bytes = 1000
         response.status.resources.linux.memory_swap_limit_in_bytes = status
-        listed = cri_pb2.Container(id="c", pod_sandbox_id="s")
-        found = container_from_status(listed, response, sandbox_from_status(sandbox_status({}))).message
-        return int(found.container_resources.memory_swap_limit_in_bytes)
+        return resources(response).memory_swap_limit_in_bytes
 
     assert swap(0, 1000) == 0
     assert swap(1000, 1000) == 1000

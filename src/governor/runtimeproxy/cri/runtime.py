@@ -6,10 +6,11 @@ from google.protobuf.message import DecodeError, Message
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.cri.messages import SERVICES, identity_of
+from governor.runtimeproxy.cri.status import container_from_status, reported_resources, sandbox_from_status
 from governor.runtimeproxy.grpc.unary import UnaryClient
-from governor.runtimeproxy.hooks.calls import SERVICES
-from governor.runtimeproxy.store.records import Container, Sandbox
-from governor.runtimeproxy.store.status import container_from_status, sandbox_from_status
+from governor.runtimeproxy.store.records import ContainerRecord, ListedContainer, ListedSandbox, Sandbox
+from governor.runtimeproxy.workload import Resources
 
 M = TypeVar("M", bound=Message)
 
@@ -27,31 +28,41 @@ class Runtime:
         """Close the connection."""
         self._client.close()
 
-    async def sandboxes(self) -> list[cri_pb2.PodSandbox]:
+    async def sandboxes(self) -> list[ListedSandbox]:
         """List all sandboxes."""
         listed = await self._call("ListPodSandbox", cri_pb2.ListPodSandboxRequest(), cri_pb2.ListPodSandboxResponse)
-        return list(listed.items)
+        return [ListedSandbox(each.id, identity_of(each.metadata)) for each in listed.items]
 
-    async def containers(self, container_id: str = "") -> list[cri_pb2.Container]:
+    async def containers(self, container_id: str = "") -> list[ListedContainer]:
         """List all containers, or those whose id has this prefix."""
         request = cri_pb2.ListContainersRequest()
         if container_id:
             request.filter.id = container_id
         listed = await self._call("ListContainers", request, cri_pb2.ListContainersResponse)
-        return list(listed.containers)
+        return [
+            ListedContainer(
+                each.id, each.pod_sandbox_id, each.metadata.name, each.metadata.attempt, dict(each.annotations)
+            )
+            for each in listed.containers
+        ]
 
     async def sandbox(self, sandbox_id: str) -> Sandbox:
         """Return a sandbox; raise NOT_FOUND if the runtime does not have it."""
         request = cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         return sandbox_from_status(await self._call("PodSandboxStatus", request, cri_pb2.PodSandboxStatusResponse))
 
-    async def container(self, listed: cri_pb2.Container, pod: Sandbox, *, with_environment: bool = False) -> Container:
+    async def container(
+        self, listed: ListedContainer, pod: Sandbox, *, with_environment: bool = False
+    ) -> ContainerRecord:
         """Return a container; raise NOT_FOUND if the runtime does not have it."""
-        status = await self.status(listed.id, verbose=True)
+        status = await self._status(listed.id, verbose=True)
         return container_from_status(listed, status, pod, with_environment=with_environment)
 
-    async def status(self, container_id: str, *, verbose: bool = False) -> cri_pb2.ContainerStatusResponse:
-        """Return the status of a container; raise NOT_FOUND if the runtime does not have it."""
+    async def resources(self, container_id: str) -> Resources | None:
+        """Return a container's present resources, if reported; raise NOT_FOUND if the runtime does not have it."""
+        return reported_resources(await self._status(container_id))
+
+    async def _status(self, container_id: str, *, verbose: bool = False) -> cri_pb2.ContainerStatusResponse:
         request = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=verbose)
         return await self._call("ContainerStatus", request, cri_pb2.ContainerStatusResponse)
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.cri.messages import KINDS
+from governor.runtimeproxy.cri.subjects import decode_subject
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.hooks.subject import decode_subject, subject_of
 from governor.runtimeproxy.ops.control import Subject
 from tests.unit.runtimeproxy.pods import CONFIG, CREATE, MAIN, PodRecords
 
@@ -43,11 +44,11 @@ def test_the_pod_of_a_new_container_comes_from_kubelets_request() -> None:
 
 @pytest.mark.parametrize("call", list(Call))
 def test_every_held_call_has_a_subject(call: Call) -> None:
-    request = call.shape.request()
+    request = KINDS[call]()
     for field in ("pod_sandbox_id", "container_id"):
         if field in request.DESCRIPTOR.fields_by_name:
             setattr(request, field, "s1" if field == "pod_sandbox_id" else "c1")
-    assert subject_of(request, PodRecords()) != Subject() or call is Call.RUN_POD_SANDBOX
+    assert decode_subject(call, request.SerializeToString(), PodRecords()) != Subject() or call is Call.RUN_POD_SANDBOX
 
 
 @given(method=st.sampled_from([*Call, "ContainerStatus", "Version", "Anything"]), message=st.binary(max_size=100))

@@ -12,8 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from governor.runtimeproxy.cri import cri_pb2
-from governor.runtimeproxy.hooks.resources import overlay
-from governor.runtimeproxy.store.records import Container, Sandbox, described, new_container, pod_of, with_id
+from governor.runtimeproxy.cri.messages import container_of, pod_of, resources_of
+from governor.runtimeproxy.environment import Environment, variable
+from governor.runtimeproxy.store.records import ContainerRecord, ListedContainer, Sandbox, new_container
+from governor.runtimeproxy.workload import Resources, overlaid
 
 _INFO: Final = "info"
 
@@ -29,42 +31,38 @@ def sandbox_from_status(response: cri_pb2.PodSandboxStatusResponse) -> Sandbox:
 
 
 def container_from_status(
-    listed: cri_pb2.Container,
+    listed: ListedContainer,
     response: cri_pb2.ContainerStatusResponse,
     pod: Sandbox,
     *,
     with_environment: bool = False,
-) -> Container:
+) -> ContainerRecord:
     """Return the container that a list entry and a verbose status describe."""
     info = _info(response.info)
     tree = info.get("config")
     tree = dict(tree) if isinstance(tree, dict) else {}
-    variables = tree.pop("envs", None)
-    request = cri_pb2.CreateContainerRequest(pod_sandbox_id=listed.pod_sandbox_id)
-    request.config.CopyFrom(_parsed(tree, cri_pb2.ContainerConfig()))
-    request.config.metadata.CopyFrom(listed.metadata)
-    request.config.annotations.update(listed.annotations)
-    request.config.envs.extend(_variables(variables, _spec_environment(info)))
-    if response.status.resources.HasField("linux"):
-        overlay(_without_implied_swap(response.status.resources.linux), request.config.linux.resources)
-    request.sandbox_config.linux.cgroup_parent = pod.pod.cgroup_parent
-    return with_id(new_container(request, with_environment=with_environment), listed.id)
+    environment = Environment(_variables(tree.pop("envs", None), _spec_environment(info)))
+    container = container_of(_parsed(tree, cri_pb2.ContainerConfig()), pod.pod.cgroup_parent, listed.id)
+    described = msgspec.structs.replace(
+        container,
+        name=listed.name,
+        attempt=listed.attempt,
+        annotations={**container.annotations, **listed.annotations},
+        resources=overlaid(container.resources, reported_resources(response)),
+    )
+    return new_container(listed.sandbox_id, described, environment, with_environment=with_environment)
 
 
-def refreshed_container(container: Container, response: cri_pb2.ContainerStatusResponse) -> Container:
-    """Return the container with the resources in its current status, if it has any."""
+def reported_resources(response: cri_pb2.ContainerStatusResponse) -> Resources | None:
+    """Return the resources in a status, if it has any.
+
+    A swap limit equal to the memory limit is left out: containerd reports one if none was set.
+    """
     if not response.status.resources.HasField("linux"):
-        return container
-    message = container.message
-    overlay(_without_implied_swap(response.status.resources.linux), message.container_resources)
-    return described(container, message)
-
-
-def _without_implied_swap(linux: cri_pb2.LinuxContainerResources) -> cri_pb2.LinuxContainerResources:
-    """Clear a swap limit equal to the memory limit, which containerd reports if none was set."""
-    if linux.memory_swap_limit_in_bytes == linux.memory_limit_in_bytes:
-        linux.memory_swap_limit_in_bytes = 0
-    return linux
+        return None
+    found = resources_of(response.status.resources.linux)
+    is_implied = found.memory_swap_limit_in_bytes == found.memory_limit_in_bytes
+    return msgspec.structs.replace(found, memory_swap_limit_in_bytes=0) if is_implied else found
 
 
 def _info(info: Any) -> dict[str, Any]:
@@ -100,12 +98,7 @@ def _spec_environment(info: dict[str, Any]) -> dict[str, str]:
 def _variables(given: Any, in_spec: dict[str, str]) -> list[bytes]:
     found = given if isinstance(given, list) else []
     named = [each for each in found if isinstance(each, dict) and isinstance(each.get("key"), str)]
-    return [
-        cri_pb2.KeyValue(
-            key=each["key"], value=_value(str(each.get("value") or ""), in_spec.get(each["key"]))
-        ).SerializeToString()
-        for each in named
-    ]
+    return [variable(each["key"], _value(str(each.get("value") or ""), in_spec.get(each["key"]))) for each in named]
 
 
 def _value(text: str, in_spec: str | None) -> bytes:

@@ -10,20 +10,16 @@ be hundreds of thousands. CRI's order, duplicates and bytes are kept:
 
 Setting a variable therefore sets the last entry of that name or appends one; removing it removes all entries of that
 name.
-
-A variable missing from a response is removed only if the plugin is registered with ``"environment": "replace"`` and
-returns any variable: by its response alone, a plugin that returns only what it sets cannot be told from one that
-removes the rest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from governor.errors import invalid
 from governor.runtimeproxy.cri.cri_pb2 import KeyValue, RequestVariables
-from governor.runtimeproxy.hooks.changes import Difference, FieldPath, Value
+from governor.runtimeproxy.hooks.changes import Value
 from governor.values.secret import Secret
 
 _KEY_TAG: Final = b"\n"
@@ -52,7 +48,7 @@ class Environment:
 
     def texts(self) -> dict[str, str]:
         """Return the visible variables by name."""
-        return dict(map(_text, self.visible))
+        return dict(map(text_of, self.visible))
 
     def first_names(self, most: int, most_bytes: int) -> bytes:
         """Return the first names as lines, at most so many and of so many bytes together."""
@@ -67,7 +63,7 @@ class Environment:
         for name, value in changes:
             indexes = [index for index, each in enumerate(names) if each == name]
             if isinstance(value, Secret):
-                entry = _encode(name, value.reveal())
+                entry = variable(name, value.reveal().encode())
                 if indexes:
                     entries[indexes[-1]] = entry
                 else:
@@ -79,25 +75,17 @@ class Environment:
         return Environment(entries)
 
 
-def environment_differences(sent: Environment, returned: Sequence[bytes], *, replaces: bool) -> Iterator[Difference]:
-    """Yield the variables that a plugin set and, if it ``replaces`` the environment, those that it removed."""
-    known = set(sent.visible)
-    changed = [each for each in returned if each not in known]
-    if not returned or not (changed or replaces):
-        return
-    before = sent.texts()
-    # Another library may encode an entry differently, for example an empty value.
-    for path, old, new in entry_differences(before, dict(map(_returned, changed))):
-        yield path, None if old is None else Secret(old), Secret(new)
-    for key in sorted(before.keys() - {_text(each)[0] for each in returned}) if replaces else ():
-        yield (key,), Secret(before[key]), None
+def decode_environment(encoded: bytes) -> Environment:
+    """Return the variables in a part of a hook request."""
+    return Environment(list(RequestVariables.FromString(encoded).container_envs))
 
 
-def entry_differences(before: Mapping[str, str], after: dict[str, str]) -> Iterator[tuple[FieldPath, str | None, str]]:
-    """Yield the entries of ``after`` that are new or have another value, sorted by key."""
-    for key, value in sorted(after.items()):
-        if before.get(key) != value:
-            yield (key,), before.get(key), value
+def variable(name: str, value: bytes) -> bytes:
+    """Return one encoded variable."""
+    return KeyValue(key=name, value=value).SerializeToString()
+
+
+NO_VARIABLES: Final = Environment()
 
 
 def _texts_only(entries: Sequence[bytes]) -> list[bytes]:
@@ -116,21 +104,19 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-def _text(entry: bytes) -> tuple[str, str]:
-    variable = _decode(entry)
-    return variable.key, variable.value.decode(errors="replace")
+def text_of(entry: bytes) -> tuple[str, str]:
+    """Return name and value of a variable, as texts."""
+    decoded = _decode(entry)
+    return decoded.key, decoded.value.decode(errors="replace")
 
 
-def _returned(entry: bytes) -> tuple[str, str]:
+def decode_text(entry: bytes) -> tuple[str, str]:
+    """Return name and value of a variable that a plugin returned; raise INVALID if they are not UTF-8."""
     try:
-        variable = KeyValue.FromString(entry)
-        return variable.key, variable.value.decode()
+        decoded = KeyValue.FromString(entry)
+        return decoded.key, decoded.value.decode()
     except (DecodeError, UnicodeDecodeError) as error:
         raise invalid("hook-answer", "a variable in the response is not UTF-8") from error
-
-
-def _encode(name: str, value: str) -> bytes:
-    return KeyValue(key=name, value=value.encode()).SerializeToString()
 
 
 def _decode(entry: bytes) -> KeyValue:

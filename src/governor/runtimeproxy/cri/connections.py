@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
+from governor.errors import Kind
 from governor.process.telemetry import logging
+from governor.runtimeproxy.cri.messages import CALLS
 from governor.runtimeproxy.grpc import status_codes
-from governor.runtimeproxy.hooks.calls import CALLS
+from governor.runtimeproxy.grpc.deadlines import timeout_s
+from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.dispatch import Dispatcher
 from governor.runtimeproxy.hooks.held_call import Held, Rejected
 from governor.runtimeproxy.http2.events import (
@@ -18,6 +22,8 @@ from governor.runtimeproxy.http2.events import (
     StreamClosed,
     StreamOpened,
 )
+from governor.runtimeproxy.http2.exchanges import grpc_status_in
+from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Outcome
 from governor.runtimeproxy.metrics import HookMetrics
@@ -28,7 +34,13 @@ from governor.runtimeproxy.store.records import Records
 from governor.wire.hooks.points import Hook
 
 _log = logging.get_logger(__name__)
-_PATHS = {path.encode(): call for path, call in CALLS.items()}
+_PATHS: Final = {path.encode(): call for path, call in CALLS.items()}
+_TIMEOUT: Final = b"grpc-timeout"
+_ENCODING: Final = b"grpc-encoding"
+_TRACE_CONTEXT: Final = frozenset({b"traceparent", b"tracestate", b"baggage"})
+"""Passed to plugins."""
+_HEADERS: Final = _TRACE_CONTEXT | {_TIMEOUT, _ENCODING}
+_OK: Final = b"%d" % status_codes.OK
 
 
 class PluginHooks:
@@ -114,7 +126,7 @@ class ConnectionHooks:
         """Handle an event of a stream."""
         match event:
             case RequestHeld():
-                held = self._held[event.stream_id] = Held(_PATHS[event.path], event.fields)
+                held = self._held[event.stream_id] = held_call(_PATHS[event.path], event.fields)
                 self._guard(
                     event.stream_id,
                     held,
@@ -125,7 +137,7 @@ class ConnectionHooks:
             case StreamClosed():
                 self._end(event)
             case RequestTooLarge():
-                held = self._held[event.stream_id] = Held(_PATHS[event.path], event.fields)
+                held = self._held[event.stream_id] = held_call(_PATHS[event.path], event.fields)
                 self._dispatcher.too_large(held, partial(self._passed_on, event.stream_id, held))
             case StreamOpened():
                 self._tap.opened(event)
@@ -147,18 +159,18 @@ class ConnectionHooks:
             step()
         except Exception as error:  # noqa: BLE001 - see above
             _log.error("held call failed in the proxy", exc_info=error)
-            self._reject(stream, held, status_codes.INTERNAL, "internal error of the runtime proxy; see its log")
+            self._reject(stream, held, Kind.INTERNAL, "internal error of the runtime proxy; see its log")
             self._pump()
 
-    def _reject(self, stream: int, held: Held, code: int, message: str) -> None:
+    def _reject(self, stream: int, held: Held, kind: Kind, message: str) -> None:
         held.rejection = message
-        self.relay.refuse(stream, code, message)
+        self.relay.refuse(stream, status_codes.CODE[kind], message)
 
     def _dispatched(self, stream: int, held: Held, rejected: Rejected | None) -> None:
         """Release or reject a request that plugins were called for."""
         held.work = None
         if rejected is not None:
-            self._reject(stream, held, rejected.code, rejected.message)
+            self._reject(stream, held, rejected.kind, rejected.message)
             self._pump()
             return
         is_released = self.relay.release(stream, held.body, hold_response=True)
@@ -170,14 +182,16 @@ class ConnectionHooks:
     def _passed_on(self, stream: int, held: Held, rejected: Rejected | None) -> None:
         """Forward or reject a request that is too large to be held."""
         if rejected is not None:
-            self._reject(stream, held, rejected.code, rejected.message)
+            self._reject(stream, held, rejected.kind, rejected.message)
         else:
             self.relay.pass_on(stream)
         self._pump()
 
     def _responded(self, event: ResponseHeld, held: Held) -> None:
         held.is_response_read = True
-        hook = self._dispatcher.responded(held, event.fields, event.body, event.trailers)
+        status = grpc_status_in(event.trailers) or grpc_status_in(event.fields)
+        encoding = dict(event.fields).get(_ENCODING, b"").decode(errors="replace")
+        hook = self._dispatcher.responded(held, _error(status), event.body, encoding)
         if hook is None:
             self.relay.release_response(event.stream_id)
         else:
@@ -195,7 +209,7 @@ class ConnectionHooks:
 
     def _notified(self, stream: int, held: Held, rejected: Rejected | None) -> None:
         if rejected is not None:
-            self._reject(stream, held, rejected.code, rejected.message)
+            self._reject(stream, held, rejected.kind, rejected.message)
         else:
             self.relay.release_response(stream)
         if stream in self._held:
@@ -217,7 +231,7 @@ class ConnectionHooks:
 
     def _passed_unread(self, event: StreamClosed, held: Held) -> None:
         """Notify plugins of a call whose response was too large to be held."""
-        hook = self._dispatcher.responded_unread(held, event.grpc_status)
+        hook = self._dispatcher.responded_unread(held, _error(event.grpc_status))
         if hook is not None:
             self._notify(held, hook, lambda _rejected: self._dispatcher.finish(held))
 
@@ -225,3 +239,24 @@ class ConnectionHooks:
         if held is not None and held.work is None:
             self._dispatcher.finish(held)
         self._tap.ended(event, held)
+
+
+def held_call(call: Call, fields: Fields) -> Held:
+    """Return the state of a call with these header fields."""
+    deadline_s, encoding, metadata = None, "", []
+    for field in fields:
+        name = field[0]
+        if name not in _HEADERS:
+            continue
+        if name == _TIMEOUT:
+            deadline_s = timeout_s(field[1].decode(errors="replace"))
+        elif name == _ENCODING:
+            encoding = field[1].decode(errors="replace")
+        else:
+            metadata.append(field)
+    return Held(call, deadline_s, encoding, metadata)
+
+
+def _error(status: bytes) -> Kind | None:
+    """Return the kind of error that a status stands for, or None if it is OK."""
+    return None if status == _OK else status_codes.kind_of(status_codes.parse(status or b"") or status_codes.INTERNAL)
