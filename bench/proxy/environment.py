@@ -21,9 +21,10 @@ from bench.proxy.operations import (
     prepare_create,
     prepare_version,
 )
+from bench.proxy.plugins import write_policy
 from bench.proxy.processes import Memory
 from bench.proxy.requests import ANNOTATION, pod, workload
-from bench.proxy.routes import DIRECT, OURS, PLUGIN_SETS, Route, Runtime
+from bench.proxy.routes import DIRECT, OURS, PLUGIN_SETS, POLICY, Route, Runtime
 from testbed.cri.client import CriClient
 from testbed.cri.peers import FakeRuntime
 from testbed.cri.pods import Pod
@@ -116,6 +117,8 @@ async def environment(
         for plugins in PLUGIN_SETS:
             proxy = RuntimeProxy(directory / f"{OURS}-{plugins or 'none'}", socket)
             proxy.plugins = hooks[plugins]
+            if plugins == POLICY:
+                write_policy(proxy.policies)
             await running.enter_async_context(proxy)
             routes.append(Route(OURS, proxy.socket, proxy.pid, plugins))
         clients = {}

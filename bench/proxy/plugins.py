@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from bench.proxy.requests import hook_response
-from bench.proxy.routes import PLUGIN_SETS
+from bench.proxy.requests import ANNOTATION, hook_response
+from bench.proxy.routes import PLUGIN_SETS, POLICY
 from governor.wire.hooks.points import Hook
 from testbed.cri.peers import HookPlugin
 from testbed.server import Server, short_socket
@@ -43,8 +43,16 @@ async def plugin_directories(directory: Path) -> AsyncIterator[dict[str, Path]]:
         for plugin in (*in_go, in_python):
             await running.enter_async_context(plugin)
         go_sockets = [each.socket for each in in_go]
-        sockets = {"": [], "go": go_sockets[:1], "python": [in_python.socket], "three": go_sockets}
+        sockets = {"": [], "go": go_sockets[:1], "python": [in_python.socket], "three": go_sockets, POLICY: []}
         yield {name: register(directory / f"hooks-{name or 'none'}", sockets[name]) for name in PLUGIN_SETS}
+
+
+def write_policy(directory: Path) -> None:
+    """Write a policy that changes what the plugins change."""
+    directory.mkdir(parents=True)
+    changes = f"{{set: {{cpuShares: 256, annotations: {{{ANNOTATION.format(0)}: called}}}}}}"
+    head = "apiVersion: runtime-governor.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: bench}\n"
+    (directory / "bench.yaml").write_text(f"{head}spec: {{container: {changes}}}\n", encoding="utf-8")
 
 
 def register(directory: Path, sockets: list[Path]) -> Path:

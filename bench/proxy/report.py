@@ -6,12 +6,13 @@ from typing import Final
 
 import msgspec
 
-from bench.proxy.operations import CREATE, POD_LIFECYCLE, SINGLE
+from bench.proxy.operations import CREATE, POD_LIFECYCLE, SINGLE, operation_name
 from bench.proxy.processes import Memory
 from bench.proxy.rounds import Sample, Samples
-from bench.proxy.routes import DIRECT, OURS, PLUGIN_SETS, route_name
+from bench.proxy.routes import DIRECT, OURS, PLUGIN_SETS, POLICY, route_name
 
 RESIDENT_LIMIT_MIB: Final = 32.0
+POLICY_LIMIT_MS: Final = 0.4
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -175,11 +176,22 @@ def targets(samples: Samples, memory: Mapping[str, tuple[Memory, Memory]]) -> It
             for peer in peers_of(samples):
                 if compared := compare(samples, operation, plugins, peer):
                     yield _comparison(compared)
+    yield from _policy_cost(samples)
     for route, (idle, end) in memory.items():
         if route.partition("+")[0] == OURS:
             seen = f"{idle.resident_mib:.1f} idle, {end.peak_mib:.1f} at most"
             met = max(idle.resident_mib, end.peak_mib) <= RESIDENT_LIMIT_MIB
             yield f"| {route} takes at most {RESIDENT_LIMIT_MIB:g} MiB | {seen} | {verdict(is_met=met)} |"
+
+
+def _policy_cost(samples: Samples) -> Iterator[str]:
+    """Yield what a policy adds to a create, beyond a proxy without plugins."""
+    routes = samples.get(operation_name(CREATE, 1), {})
+    with_policy = routes.get(route_name(OURS, POLICY))
+    if with_policy is not None:
+        added = statistics.median(added_ms(routes[OURS], with_policy))
+        met = verdict(is_met=added <= POLICY_LIMIT_MS)
+        yield f"| a policy adds at most {POLICY_LIMIT_MS:g} ms to a create | {added:+.2f} ms | {met} |"
 
 
 def _comparison(compared: Comparison) -> str:

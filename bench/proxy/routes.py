@@ -11,8 +11,9 @@ Runtime: TypeAlias = Literal["fake", "containerd", "kubelet"]
 RUNTIMES: Final = get_args(Runtime)
 DIRECT: Final = "direct"
 OURS: Final = "ours"
-PLUGIN_SETS: Final = {"": 0, "go": 1, "python": 1, "three": 3}
-"""Number of plugins in each set: none, one in Go, one in Python, three in Go."""
+POLICY: Final = "policy"
+PLUGIN_SETS: Final = {"": 0, "go": 1, "python": 1, "three": 3, POLICY: 1}
+"""Number of plugins in each set: none, one in Go, one in Python, three in Go; a policy that changes the same."""
 _PEER: Final = re.compile(
     r"(?P<proxy>[^+@=,]+)(\+(?P<plugins>go|python|three))?(@(?P<runtime>containerd|kubelet))?=(?P<socket>/[^,]+),(?P<pid>\d+)"
 )

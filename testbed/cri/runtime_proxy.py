@@ -23,12 +23,13 @@ _PLUGIN_WITHIN_S = 30
 
 
 class RuntimeProxy(Server):
-    """``governor runtime-proxy`` in front of a runtime; plugins are registered in ``plugins``."""
+    """``governor runtime-proxy`` in front of a runtime, with directories for plugins and policies."""
 
     def __init__(self, directory: Path, runtime: Path, *arguments: str) -> None:
         super().__init__("runtime-proxy", directory, ["health"])
         self.socket = short_socket(directory / "proxy.sock", "-control")
         self.plugins = directory / "hookserver.d"
+        self.policies = directory / "policies.d"
         self._runtime = runtime
         self._arguments = arguments
         self.variables: dict[str, str] = {}
@@ -77,6 +78,7 @@ class RuntimeProxy(Server):
             f"--koord-runtimeproxy-endpoint=unix://{self.socket}",
             f"--remote-runtime-service-endpoint={self._runtime}",
             f"--hook-server-dir={self.plugins}",
+            f"--policy-dir={self.policies}",
             f"--plugin-timeout={_PLUGIN_WITHIN_S}",
             f"--health-listen=127.0.0.1:{self.ports['health']}",
             *self._arguments,
@@ -129,6 +131,10 @@ class RuntimeProxy(Server):
     async def wait_for_plugins(self, plugins: int) -> None:
         """Wait until this many plugins are registered."""
         await self.wait_for_metric("governor_proxy_plugins", plugins)
+
+    async def wait_for_policies(self, policies: int) -> None:
+        """Wait until this many policies are in force."""
+        await self.wait_for_metric("governor_proxy_policies", policies)
 
     def logged(self) -> str:
         """Return the log, of which a new user of a running proxy sees only what follows ``forget_log``."""

@@ -7,8 +7,9 @@
 | ``cri`` | kubelet's protocol: held streams, messages, the runtime's client |
 | ``hooks`` | hooked calls and the merging of plugins' changes |
 | ``plugins`` | registration and clients of plugins |
+| ``policies`` | built-in policies, loaded with the first file of one |
 | ``store`` | records of sandboxes and containers |
 | ``ops`` | control socket, ``explain``, ``lint``, ``tap``, audit log, watchdog |
 
-It has no built-in policies: without plugins it changes nothing.
+Without plugins and policies it changes nothing.
 """

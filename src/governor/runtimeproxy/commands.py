@@ -73,13 +73,14 @@ def runtime_proxy(settings: Settings) -> None:
 @output_option
 @click.pass_obj
 def lint(settings: Settings, directory: Path | None, strict: bool, request_timeout_s: float, output: Format) -> int:
-    """Check the plugin files, and show which plugins are called at each hook.
+    """Check the files of plugins and policies, and show which are called at each hook.
 
     Needs no running proxy. DIRECTORY defaults to --hook-server-dir. Exits with 1 if a file has errors.
     """
     from governor.runtimeproxy.ops.lint import report_text, run_lint  # noqa: PLC0415 - keeps --help fast
 
-    report = run_lint(directory or settings.hook_server_dir, settings.plugin_timeout, request_timeout_s)
+    directory = directory or settings.hook_server_dir
+    report = run_lint(directory, settings.policy_dir, settings.plugin_timeout, request_timeout_s)
     click.echo(report_text(report) if output == "table" else machine_text(report, output))
     return NEGATIVE if report.errors or (strict and report.warnings) else SUCCESS
 

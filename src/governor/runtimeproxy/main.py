@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from logging import getLogger
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,22 +25,27 @@ from governor.runtimeproxy.cri.runtime import Runtime
 from governor.runtimeproxy.endpoint import Endpoint, claim
 from governor.runtimeproxy.handover import Gate, Predecessor, Successor
 from governor.runtimeproxy.hooks.dispatch import Dispatcher
+from governor.runtimeproxy.hooks.handlers import Handlers
 from governor.runtimeproxy.hooks.rounds import HookContext, HookSettings
 from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.inheritance import Inheritance
-from governor.runtimeproxy.metrics import HookMetrics, observe
+from governor.runtimeproxy.metrics import HookMetrics, observe, observe_policies
 from governor.runtimeproxy.ops.control_server import MODE, ControlServer
 from governor.runtimeproxy.ops.explain import Explainer
 from governor.runtimeproxy.ops.tap import Tap
 from governor.runtimeproxy.ops.watchdog import ServiceManager, Watchdog, probe
 from governor.runtimeproxy.plugins.client import Plugins
-from governor.runtimeproxy.plugins.directory import HookDirectory
-from governor.runtimeproxy.plugins.messages import QuestionEncoder
+from governor.runtimeproxy.plugins.registration import SUFFIX
+from governor.runtimeproxy.plugins.registry import Problem, reload
 from governor.runtimeproxy.settings import Settings
 from governor.runtimeproxy.splice import DRAIN_S, Splice
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
 from governor.runtimeproxy.upstream import Upstreams
+from governor.runtimeproxy.watched_directory import POLICY_SUFFIXES, Contents, WatchedDirectory
+
+if TYPE_CHECKING:
+    from governor.runtimeproxy.policies.source import PolicySource
 
 _GRACE_S: Final = DRAIN_S + 5.0
 _TRIM_ABOVE_BYTES: Final = 8 * 1024 * 1024
@@ -71,55 +76,90 @@ class Start(msgspec.Struct, frozen=True):
 async def run(settings: Settings, endpoint: Endpoint, start: Start) -> int:
     """Create the components and run them until a signal arrives."""
     lifecycle = Lifecycle()
-    plugins, runtime = Plugins(SystemClock(), settings.plugin_timeout), Runtime(settings.runtime_path)
+    runtime = Runtime(settings.runtime_path)
     registry = program_registry("runtime-proxy", governor.__version__)
-    core = _Core(settings, endpoint, plugins, runtime, registry)
+    core = _Core(settings, endpoint, runtime, registry)
     predecessor = Predecessor(start.inheritance.channel)
     try:
         # Before the first call is accepted, so that none bypasses a registered plugin.
-        await core.directory.poll()
+        await core.plugin_directory.poll()
+        await core.policy_directory.poll()
         components = _components(core, start, predecessor, lifecycle)
         await predecessor.wait_until_it_pauses()
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
     finally:
         core.hooks.audit.flush()
-        plugins.close()
+        core.plugins.close()
         runtime.close()
 
 
 class _Core:
     """The components that serve kubelet, connected to each other."""
 
-    def __init__(
-        self, settings: Settings, endpoint: Endpoint, plugins: Plugins, runtime: Runtime, registry: Registry
-    ) -> None:
-        clock = SystemClock()
-        self.settings, self.endpoint, self.registry, self._plugins = settings, endpoint, registry, plugins
+    def __init__(self, settings: Settings, endpoint: Endpoint, runtime: Runtime, registry: Registry) -> None:
+        clock, handlers = SystemClock(), Handlers()
+        self.settings, self.endpoint, self.registry = settings, endpoint, registry
+        self.plugins = plugins = Plugins(clock, settings.plugin_timeout, handlers)
+        self._handlers, self._policies = handlers, _LazyPolicies(handlers)
         self.records, metrics = RecordCache(runtime, clock), HookMetrics(registry)
         self.upstreams = Upstreams(_paths(settings), clock)
         history = History(lambda: {each.pod.identity.uid for each in self.records.sandboxes()})
         self.tap, hook_settings = Tap(), _hook_settings(settings)
         thread = ThreadPoolExecutor(1, "large-messages")
-        context = HookContext(CriCodec(), plugins, QuestionEncoder(), self.records, hook_settings, metrics, thread)
+        context = HookContext(CriCodec(), handlers, self.records, hook_settings, metrics, thread)
         dispatcher = Dispatcher(context, self.records, history, runtime.stop_container)
-        self.hooks = PluginHooks(plugins, dispatcher, metrics, self.tap, self.records)
+        self.hooks = PluginHooks(handlers, dispatcher, metrics, self.tap, self.records)
         self.splice = Splice(endpoint, self.upstreams, self.hooks)
-        self.explainer = Explainer(self.records, runtime, plugins, hook_settings, history)
-        self.directory = HookDirectory(settings.hook_server_dir, plugins, clock)
+        self.explainer = Explainer(self.records, runtime, handlers, self._problems, hook_settings, history)
+        self.plugin_directory = WatchedDirectory(settings.hook_server_dir, (SUFFIX,), self._read_plugins, clock)
+        self.policy_directory = WatchedDirectory(settings.policy_dir, POLICY_SUFFIXES, self._policies.replace, clock)
         observe(registry, self.splice, self.records, plugins, self.upstreams, self.tap)
-        plugins.changed, self.tap.changed = self._plugins_changed, self._tap_changed
+        observe_policies(registry, lambda: self._policies.count, lambda: len(self._policies.problems))
+        handlers.changed, self.tap.changed = self._handlers_changed, self._tap_changed
         self.hooks.notified = self.splice.notified
         self.splice.budget.emptied = partial(_trim, thread)
         self.upstreams.recovered = self.records.mark_stale
 
-    def _plugins_changed(self) -> None:
+    def _read_plugins(self, contents: Contents) -> None:
+        self.plugins.replace(reload(self.plugins.registrations, contents))
+
+    def _handlers_changed(self) -> None:
         self.records.set_needed(needed=self.hooks.has_plugins)
-        self.records.remember_environment(remembers=self._plugins.registrations.remember_environment)
+        self.records.remember_environment(remembers=self.plugins.registrations.remember_environment)
         self.splice.hooks_changed()
+
+    def _problems(self) -> list[str]:
+        return [str(each) for each in (*self.plugins.registrations.problems, *self._policies.problems)]
 
     def _tap_changed(self) -> int:
         self.hooks.tap_changed()
         return self.splice.hooks_changed()
+
+
+class _LazyPolicies:
+    """The policies, whose engine is loaded with the first file of a policy: most proxies have none."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+        self._source: PolicySource | None = None
+
+    @property
+    def count(self) -> int:
+        """Return the number of policies in force."""
+        return len(self._source.policies.all) if self._source else 0
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Return the problems in the current files."""
+        return self._source.policies.problems if self._source else ()
+
+    def replace(self, contents: Contents) -> None:
+        """Use the present content of the files."""
+        if self._source is None:
+            from governor.runtimeproxy.policies.source import PolicySource  # noqa: PLC0415 - loads the YAML parser
+
+            self._source = PolicySource(self._handlers)
+        self._source.replace(contents)
 
 
 def _trim(thread: ThreadPoolExecutor, peak_bytes: int) -> None:
@@ -153,7 +193,8 @@ def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: 
         Component("successor", successor.run),
         Component("upstreams", core.upstreams.run),
         Component("store", core.records.run),
-        Component("plugins", core.directory.run),
+        Component("plugins", core.plugin_directory.run),
+        Component("policies", core.policy_directory.run),
         Component("splice", core.splice.run),
         Component("watchdog", watchdog.run),
     ]

@@ -47,6 +47,12 @@ class HookMetrics:
         self.changes = Counter(
             f"{prefix}_changed_fields_total", "Request fields changed by plugins.", ["plugin"], registry=registry
         )
+        self.observed = Counter(
+            f"{prefix}_observed_fields_total",
+            "Request fields that plugins in mode observe would have changed.",
+            ["plugin"],
+            registry=registry,
+        )
         self.conflicts = Counter(
             f"{prefix}_conflicts_total", "Fields that two plugins set to different values.", registry=registry
         )
@@ -98,6 +104,14 @@ def observe(
     up.set_function(lambda: not upstreams.unreachable(Peer.RUNTIME))
     taps = Gauge("governor_proxy_taps", "Open taps.", registry=registry)
     taps.set_function(lambda: tap.readers)
+
+
+def observe_policies(registry: Registry, count: Callable[[], int], errors: Callable[[], int]) -> None:
+    """Register the gauges of policies."""
+    in_force = Gauge("governor_proxy_policies", "Policies in force.", registry=registry)
+    in_force.set_function(count)
+    invalid = Gauge("governor_proxy_policy_file_errors", "Errors in policy files.", registry=registry)
+    invalid.set_function(errors)
 
 
 def _observe_windows(registry: Registry, splice: Splice) -> None:

@@ -35,6 +35,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hook_server_dir: Annotated[Path, msgspec.Meta(description="Watched directory with one .json file per plugin.")] = (
         Path("/etc/runtime/hookserver.d")
     )
+    policy_dir: Annotated[
+        Path, msgspec.Meta(description="Watched directory with policies in .yaml files; without it there are none.")
+    ] = Path("/etc/runtime/policies.d")
     plugin_timeout: Annotated[
         float, msgspec.Meta(description="Default timeout of a plugin call, in seconds.", gt=0, le=86_400)
     ] = 2.0

@@ -81,3 +81,7 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True):
     annotations: Mapping[str, str] = {}
     resources: Resources | None = None
     pod_cgroup_parent: str = ""
+    mounts: Mapping[str, str] = {}
+    """What is mounted, by the path in the container: the path on the node, with ``:ro`` if it is read-only."""
+    devices: Mapping[str, str] = {}
+    """Devices by their path in the container: the path on the node and the permissions, as in ``/dev/null:rwm``."""

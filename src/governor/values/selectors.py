@@ -36,6 +36,11 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             need = "needs values" if needs_values else "takes no values"
             raise ValueError(f"operator {self.operator} on label {self.key!r} {need}")
 
+    @property
+    def requirement(self) -> str:
+        """Operator and values as text."""
+        return f"{self.operator} ({', '.join(self.values)})" if self.values else str(self.operator)
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels satisfy the expression. As in Kubernetes, NotIn also matches an absent label."""
         match self.operator:
@@ -88,6 +93,28 @@ def _expression(term: re.Match[str]) -> Expression:
         values = tuple(each.strip() for each in term["values"].split(","))
         return Expression(term["key"], Operator.IN if term["set"] == "in" else Operator.NOT_IN, values)
     return Expression(term["key"], Operator.EXISTS)
+
+
+def mismatch(
+    labels: Mapping[str, str], match_labels: Mapping[str, str], match_expressions: tuple[Expression, ...]
+) -> str:
+    """Return what the labels do not match, or ``""``."""
+    wrong = [
+        f"label {key} must be {value!r} but {actual(labels, key)}"
+        for key, value in match_labels.items()
+        if labels.get(key) != value
+    ]
+    wrong += [
+        f"label {each.key} must be {each.requirement} but {actual(labels, each.key)}"
+        for each in match_expressions
+        if not each.matches(labels)
+    ]
+    return "; ".join(wrong)
+
+
+def actual(entries: Mapping[str, str], key: str) -> str:
+    """Return an entry's value, or that it is missing, as a part of a sentence."""
+    return f"is {entries[key]!r}" if key in entries else "is not set"
 
 
 def matches(

@@ -9,7 +9,7 @@ from testbed.cri.fixtures import MakeDirectory
 
 
 async def test_every_operation_is_measured_on_every_route(peer_directory: MakeDirectory) -> None:
-    ours = {"ours", "ours+go", "ours+python", "ours+three"}
+    ours = {"ours", "ours+go", "ours+python", "ours+three", "ours+policy"}
     directory = peer_directory()
     async with (
         plugin_directories(directory) as hooks,

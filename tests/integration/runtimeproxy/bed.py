@@ -57,6 +57,8 @@ async def bed_of(
 _IN_USE = (
     "governor_proxy_plugins",
     "governor_proxy_plugin_file_errors",
+    "governor_proxy_policies",
+    "governor_proxy_policy_file_errors",
     "governor_proxy_streams",
     "governor_proxy_held_bytes",
     "governor_proxy_taps",
@@ -92,11 +94,12 @@ class SharedProxy(Generic[AnyRuntime]):
                 runner.run(stack.aclose())
 
     def remove_plugins(self) -> None:
-        """Remove all plugins; the proxy notices it later."""
+        """Remove all plugins and policies; the proxy notices it later."""
         shutil.rmtree(self.proxy.plugins, ignore_errors=True)
+        shutil.rmtree(self.proxy.policies, ignore_errors=True)
 
     async def clear(self) -> None:
-        """Remove all plugins and pods, and return once nothing uses the proxy."""
+        """Remove all plugins, policies and pods, and return once nothing uses the proxy."""
         self.remove_plugins()
         if isinstance(self.runtime, FakeRuntime):
             await self.runtime.set()

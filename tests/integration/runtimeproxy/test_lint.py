@@ -14,7 +14,8 @@ from tests.integration.runtimeproxy.command_line import governor
 
 
 async def lint(directory: Path, *words: str) -> Outcome:
-    return await governor("runtime-proxy", f"--hook-server-dir={directory}", "lint", *words)
+    options = (f"--hook-server-dir={directory}", f"--policy-dir={directory / 'policies'}")
+    return await governor("runtime-proxy", *options, "lint", *words)
 
 
 async def reasons(directory: Path, *words: str) -> set[str]:
@@ -44,7 +45,7 @@ async def test_valid_files_have_no_problems_and_list_the_plugins_called(plugin: 
 
     assert outcome.code == 0, outcome.out
     [run] = [line.split() for line in outcome.lines if line.startswith("PreRunPodSandbox")]
-    assert run == ["PreRunPodSandbox", "RunPodSandbox", "1.", "late", "2", "0.5s", "Fail", "all", "pods"]
+    assert run == ["PreRunPodSandbox", "RunPodSandbox", "1.", "late", "2", "0.5s", "Fail", "enforce", "all", "pods"]
     assert "app=web, tier Exists" in outcome.out
     assert outcome.lines[-1] == f"{directory}: no errors, no warnings"
 
@@ -179,3 +180,21 @@ async def test_a_directory_given_as_argument_must_exist(tmp_path: Path) -> None:
 
     assert outcome.code == 2
     assert "hooksrever.d' does not exist" in outcome.err
+
+
+async def test_policies_are_checked_and_listed_among_the_plugins(plugin: HookPlugin, tmp_path: Path) -> None:
+    plugin.register(tmp_path, "p", ["PreCreateContainer"])
+    (tmp_path / "policies").mkdir()
+    head = "apiVersion: runtime-governor.dev/v1alpha1\nkind: NodePolicy\n"
+    spec = "{mode: observe, match: {namespaces: [shop], qosClasses: [BestEffort]}, container: {set: {cpuShares: 2}}}"
+    (tmp_path / "policies" / "batch.yaml").write_text(f"{head}metadata: {{name: batch}}\nspec: {spec}\n")
+    (tmp_path / "policies" / "wrong.yaml").write_text(f"{head}metadata: {{name: w}}\nspec: {{pod: {{sets: 1}}}}\n")
+
+    outcome = await lint(tmp_path)
+
+    assert outcome.code == 1
+    assert "error: wrong.yaml:4: spec.pod.sets: unknown field; known fields: clear, scale, set" in outcome.out
+    rows = [line for line in outcome.lines if line.startswith("PreCreateContainer")]
+    assert ["policy/batch" in each for each in rows] == [False, True]
+    assert rows[1].split()[-8:] == ["observe", "namespace", "in", "(shop),", "QoS", "class", "in", "(BestEffort)"]
+    assert "batch.yaml: order: equals that of p.json" in outcome.out

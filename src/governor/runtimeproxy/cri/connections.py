@@ -12,6 +12,7 @@ from governor.runtimeproxy.grpc import status_codes
 from governor.runtimeproxy.grpc.deadlines import timeout_s
 from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.dispatch import Dispatcher
+from governor.runtimeproxy.hooks.handlers import Handlers
 from governor.runtimeproxy.hooks.held_call import Held, Rejected
 from governor.runtimeproxy.http2.events import (
     RelayEvent,
@@ -29,7 +30,6 @@ from governor.runtimeproxy.http2.streams import Outcome
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops.audit import AuditLog
 from governor.runtimeproxy.ops.tap import ConnectionTap, Tap
-from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.store.records import Records
 from governor.wire.hooks.points import Hook
 
@@ -47,9 +47,9 @@ class PluginHooks:
     """Holds hooked calls while plugins are registered, and reports all calls while a tap is open."""
 
     def __init__(
-        self, plugins: Plugins, dispatcher: Dispatcher, metrics: HookMetrics, tap: Tap, records: Records
+        self, handlers: Handlers, dispatcher: Dispatcher, metrics: HookMetrics, tap: Tap, records: Records
     ) -> None:
-        self._plugins = plugins
+        self._handlers = handlers
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._tap = tap
@@ -61,8 +61,8 @@ class PluginHooks:
 
     @property
     def has_plugins(self) -> bool:
-        """Return whether any plugin is registered."""
-        return bool(self._plugins.registrations.by_file)
+        """Return whether there is any plugin or policy."""
+        return bool(self._handlers.all)
 
     @property
     def active(self) -> bool:

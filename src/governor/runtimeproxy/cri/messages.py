@@ -19,8 +19,10 @@ from governor.runtimeproxy.hooks.calls import (
     CGROUP_PARENT,
     CONTAINER_ANNOTATIONS,
     CONTAINER_RESOURCES,
+    DEVICES,
     ENVIRONMENT,
     LABELS,
+    MOUNTS,
     POD_CGROUP_PARENT,
     RESOURCES,
     Call,
@@ -71,6 +73,8 @@ PLACES: Final[Mapping[Call, Mapping[str, FieldPath]]] = {
         CONTAINER_RESOURCES: ("config", "linux", "resources"),
         ENVIRONMENT: ("config", "envs"),
         POD_CGROUP_PARENT: ("sandbox_config", "linux", "cgroup_parent"),
+        MOUNTS: ("config", "mounts"),
+        DEVICES: ("config", "devices"),
     },
     Call.UPDATE_CONTAINER_RESOURCES: {
         CONTAINER_ANNOTATIONS: ("annotations",),
@@ -78,6 +82,9 @@ PLACES: Final[Mapping[Call, Mapping[str, FieldPath]]] = {
     },
 }
 """Where a message has the fields that can be changed."""
+_KEYS: Final = {"hugepage_limits": "page_size", "mounts": "container_path", "devices": "container_path"}
+"""The field that names an item of a list."""
+_READ_ONLY: Final = ":ro"
 
 
 class CriMessage:
@@ -190,7 +197,17 @@ def container_of(config: cri_pb2.ContainerConfig, cgroup_parent: str, container_
     """Return the container that a configuration describes."""
     metadata, linux = config.metadata, config.linux
     resources = resources_of(linux.resources) if linux.HasField("resources") else None
-    return Container(container_id, metadata.name, metadata.attempt, dict(config.annotations), resources, cgroup_parent)
+    mounts, devices = config.mounts, config.devices
+    return Container(
+        container_id,
+        metadata.name,
+        metadata.attempt,
+        dict(config.annotations),
+        resources,
+        cgroup_parent,
+        {each.container_path: f"{each.host_path}{_READ_ONLY * each.readonly}" for each in mounts} if mounts else {},
+        {each.container_path: f"{each.host_path}:{each.permissions}" for each in devices} if devices else {},
+    )
 
 
 def resources_of(linux: cri_pb2.LinuxContainerResources | hooks_pb2.LinuxContainerResources) -> Resources:
@@ -211,7 +228,7 @@ def resources_of(linux: cri_pb2.LinuxContainerResources | hooks_pb2.LinuxContain
 
 
 def set_field(message: Any, path: FieldPath, value: Value) -> None:
-    """Set a field of a message, or an entry of a map or of the limits of huge pages; None removes an entry."""
+    """Set a field of a message, or an entry of a map or a list; None removes an entry."""
     *parents, last = path
     for parent in parents:
         message = getattr(message, parent)
@@ -223,15 +240,21 @@ def set_field(message: Any, path: FieldPath, value: Value) -> None:
     elif hasattr(message, "DESCRIPTOR"):
         setattr(message, last, value)
     else:
-        _set_hugepages(message, last, value)
+        _set_item(message, _KEYS[parents[-1]], last, value)
 
 
-def _set_hugepages(limits: Any, page_size: str, limit: Value) -> None:
-    """Set the limit of one page size, in place or appended."""
-    found = [index for index, each in enumerate(limits) if each.page_size == page_size]
-    if limit is None:
+def _set_item(items: Any, key: str, name: str, value: Value) -> None:
+    """Set the item of a list that has this name, in place or appended; None removes it."""
+    found = [index for index, each in enumerate(items) if getattr(each, key) == name]
+    if value is None:
         for index in reversed(found):
-            del limits[index]
+            del items[index]
         return
-    for each in [limits[index] for index in found] or [limits.add(page_size=page_size)]:
-        each.limit = limit
+    for each in [items[index] for index in found] or [items.add(**{key: name})]:
+        match each:
+            case cri_pb2.Mount():
+                each.host_path, each.readonly = str(value).removesuffix(_READ_ONLY), str(value).endswith(_READ_ONLY)
+            case cri_pb2.Device():
+                each.host_path, _, each.permissions = str(value).rpartition(":")
+            case _:
+                each.limit = value

@@ -31,7 +31,9 @@ CONTAINER_ANNOTATIONS: Final = "container_annotations"
 CONTAINER_RESOURCES: Final = "container_resources"
 POD_CGROUP_PARENT: Final = "pod_cgroup_parent"
 ENVIRONMENT: Final = "container_envs"
-"""First parts of the paths of changes, named as in the hook protocol."""
+MOUNTS: Final = "container_mounts"
+DEVICES: Final = "container_devices"
+"""First parts of the paths of changes, named as in the hook protocol; it has neither of the last two."""
 
 
 class Call(enum.StrEnum):
@@ -70,7 +72,7 @@ _SHAPES: Final = {
     Call.UPDATE_POD_SANDBOX_RESOURCES: Shape(),
     Call.CREATE_CONTAINER: Shape(
         pre=Hook.PRE_CREATE_CONTAINER,
-        fields=frozenset({CONTAINER_ANNOTATIONS, CONTAINER_RESOURCES, ENVIRONMENT, POD_CGROUP_PARENT}),
+        fields=frozenset({CONTAINER_ANNOTATIONS, CONTAINER_RESOURCES, ENVIRONMENT, POD_CGROUP_PARENT, MOUNTS, DEVICES}),
     ),
     Call.START_CONTAINER: Shape(pre=Hook.PRE_START_CONTAINER, post=Hook.POST_START_CONTAINER),
     Call.STOP_CONTAINER: Shape(post=Hook.POST_STOP_CONTAINER),

@@ -55,7 +55,7 @@ class Dispatcher:
         self, context: HookContext, records: RecordCache, history: History, stop_container: StopContainer
     ) -> None:
         self._context = context
-        self._plugins = context.plugins
+        self._handlers = context.handlers
         self._records = records
         self._history = history
         self._stop_container = stop_container
@@ -76,7 +76,7 @@ class Dispatcher:
     def too_large(self, held: Held, done: Done) -> None:
         """Let a request pass that is too large to be held, unless a plugin with failure policy Fail must be called."""
         hook = held.call.shape.pre
-        if hook is not None and self._plugins.registrations.of(hook):
+        if hook is not None and self._handlers.of(hook):
             error = GovernorError(Kind.EXHAUSTED, "too-large", "the request is too large to be held for plugins")
             done(self._not_called(held, hook, error))
         else:
@@ -94,7 +94,7 @@ class Dispatcher:
     def _begin(self, held: Held, body: bytes, message: Message, done: Done) -> None:
         hook, request = held.call.shape.pre, message.request
         held.subject = subject_of(request, self._records)
-        if hook is None or not self._plugins.registrations.of(hook):
+        if hook is None or not self._handlers.of(hook):
             if request.container is not None:
                 held.created = self._created(request.sandbox_id, request.container, request.environment)
             held.request = _kept(request)
@@ -127,7 +127,7 @@ class Dispatcher:
             request = msgspec.structs.replace(request, pod=question.pod)
         elif changes:
             request = fields.with_changes(request, changes)
-        return Applied(_kept(request), body, created, changes, merged.conflicts, merged.unused)
+        return Applied(_kept(request), body, created, changes, merged.conflicts, merged.unused, merged.observed)
 
     def _created(self, sandbox_id: str, container: Container, environment: Environment) -> ContainerRecord:
         remembers = self._records.remembers_environment
@@ -151,7 +151,7 @@ class Dispatcher:
     def _post_hook(self, held: Held, error: Kind | None) -> Hook | None:
         held.succeeded = error is None
         hook = held.call.shape.post if held.succeeded else None
-        return hook if hook is not None and self._plugins.registrations.of(hook) else None
+        return hook if hook is not None and self._handlers.of(hook) else None
 
     def after(self, held: Held, hook: Hook, done: Done) -> None:
         """Notify the plugins of a post hook."""
@@ -259,8 +259,8 @@ class Dispatcher:
     def _not_called(self, held: Held, hook: Hook | None, error: GovernorError) -> Rejected | None:
         """Return the rejection of a call for which plugins cannot be called, if one has failure policy Fail."""
         held.not_called = error.message if hook is not None else ""
-        required = self._plugins.registrations.required(hook) if hook is not None else ()
-        names = ", ".join(each.name for each in required)
+        required = self._handlers.required(hook) if hook is not None else ()
+        names = ", ".join(each.settings.name for each in required)
         _log.warning("plugins could not be called", call=str(held.call), error=error.message, refused_for=names)
         if not required:
             return None

@@ -10,7 +10,9 @@ from governor.runtimeproxy.hooks.calls import (
     CGROUP_PARENT,
     CONTAINER_ANNOTATIONS,
     CONTAINER_RESOURCES,
+    DEVICES,
     LABELS,
+    MOUNTS,
     POD_CGROUP_PARENT,
     RESOURCES,
 )
@@ -28,6 +30,8 @@ _ATTRIBUTES: Mapping[str, str] = {
     CONTAINER_ANNOTATIONS: "annotations",
     CONTAINER_RESOURCES: "resources",
     POD_CGROUP_PARENT: "pod_cgroup_parent",
+    MOUNTS: "mounts",
+    DEVICES: "devices",
 }
 
 

@@ -42,8 +42,9 @@ class Applied(msgspec.Struct, frozen=True):
     created: ContainerRecord | None
     """The record of a container that is created."""
     changes: tuple[Change, ...]
-    conflicts: tuple[Conflict, ...]
-    unused: tuple[Change, ...]
+    conflicts: tuple[Conflict, ...] = ()
+    unused: tuple[Change, ...] = ()
+    observed: tuple[Change, ...] = ()
 
 
 class Cancellable(Protocol):
@@ -69,6 +70,7 @@ class Held:
         "is_response_read",
         "metadata",
         "not_called",
+        "observed",
         "rejection",
         "request",
         "started",
@@ -96,6 +98,8 @@ class Held:
         """The plugins' changes, set once the call is certain to continue."""
         self.conflicts: tuple[Conflict, ...] = ()
         self.unused: tuple[Change, ...] = ()
+        self.observed: tuple[Change, ...] = ()
+        """What plugins in mode ``observe`` would have changed."""
         self.not_called = ""
         """Why no plugin could be called."""
         self.rejection = ""
@@ -119,6 +123,7 @@ class Held:
         """Set the plugins' changes."""
         self.request, self.body, self.created = applied.request, applied.body, applied.created
         self.changes, self.conflicts, self.unused = applied.changes, applied.conflicts, applied.unused
+        self.observed = applied.observed
 
     def left_s(self, max_reserve_s: float) -> float | None:
         """Return the time left for plugins, or None without a deadline."""
@@ -142,6 +147,7 @@ class Held:
             self.changes
             or self.conflicts
             or self.unused
+            or self.observed
             or self.rejection
             or self.not_called
             or any(each.error for each in self._plugin_calls)
@@ -157,7 +163,8 @@ class Held:
             changes=tuple([each.masked(_TRAIL_CHARS) for each in self.changes[:_TRAIL_CHANGES]]),
             conflicts=_texts(self.conflicts),
             unused=_texts(self.unused),
-            left_out=len(self.changes[_TRAIL_CHANGES:]),
+            observed=tuple([each.masked(_TRAIL_CHARS) for each in self.observed[:_TRAIL_CHANGES]]),
+            left_out=len(self.changes[_TRAIL_CHANGES:]) + len(self.observed[_TRAIL_CHANGES:]),
             unasked=self.not_called[: 2 * _TRAIL_CHARS],
             refusal=self.rejection[: 2 * _TRAIL_CHARS],
         )

@@ -32,6 +32,8 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
     conflicts: tuple[Conflict, ...] = ()
     unused: tuple[Change, ...] = ()
     """Changes of fields that this call's request does not have."""
+    observed: tuple[Change, ...] = ()
+    """Changes that plugins in mode ``observe`` would have made."""
 
     @functools.cached_property
     def question(self) -> Question:
@@ -69,6 +71,15 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
             conflicts=self.conflicts + resolution.conflicts,
             unused=self.unused + tuple(each for each in changes if each.path[0] not in fields),
         )
+
+    def observe(
+        self, plugin: str, changed: Iterable[Difference], policy: ConflictPolicy = ConflictPolicy.LAST_WINS
+    ) -> "MergedRequest":
+        """Record what ``add`` would change; later plugins do not see it. Raise like ``add``."""
+        made = self.add(plugin, changed, policy).applied[len(self.applied) :]
+        request = self.message.request
+        observed = tuple(each for each in made if is_effective(request, each))
+        return msgspec.structs.replace(self, observed=self.observed + observed)
 
 
 def begin(message: Message, records: Records) -> MergedRequest:

@@ -11,7 +11,7 @@ from governor.runtimeproxy.hooks.calls import ENVIRONMENT, Call
 from governor.runtimeproxy.hooks.changes import Change
 from governor.runtimeproxy.hooks.requests import Request
 from governor.runtimeproxy.store.records import ContainerRecord, Records, Sandbox, updated_container
-from governor.runtimeproxy.workload import Container, Pod
+from governor.runtimeproxy.workload import Container, Pod, Resources
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -23,6 +23,9 @@ class Question(msgspec.Struct, frozen=True):
     """The variables of a container that is created."""
     remembered: bytes = b""
     """The encoded variables of a container that was created before, if they are kept."""
+    is_update: bool = False
+    update: Resources | None = None
+    """The resources that an update specifies."""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -48,7 +51,8 @@ class Question(msgspec.Struct, frozen=True):
         variables = [(each.path[1], each.new) for each in changes if each.path[0] == ENVIRONMENT]
         others = [each for each in changes if each.path[0] != ENVIRONMENT]
         environment = self.environment.with_changes(variables) if variables else self.environment
-        return Question(self.pod, fields.with_changes(self.container, others), environment, self.remembered)
+        container = fields.with_changes(self.container, others)
+        return msgspec.structs.replace(self, container=container, environment=environment)
 
 
 def question_for(request: Request, records: Records) -> Question:
@@ -61,7 +65,8 @@ def question_for(request: Request, records: Records) -> Question:
         case Call.CREATE_CONTAINER:
             return _new_container(request, _pod_of_new_container(request, records))
         case Call.UPDATE_CONTAINER_RESOURCES:
-            return _known_container(updated_container(_container(request.container_id, records), request), records)
+            after = _known_container(updated_container(_container(request.container_id, records), request), records)
+            return msgspec.structs.replace(after, is_update=True, update=request.resources)
         case Call.START_CONTAINER | Call.STOP_CONTAINER:
             return _known_container(_container(request.container_id, records), records)
         case _:

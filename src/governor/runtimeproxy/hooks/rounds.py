@@ -1,4 +1,4 @@
-"""The plugins of one hook, called one after another for one held call.
+"""The handlers of one hook, called one after another for one held call.
 
 Everything happens in callbacks of the event loop: most calls need neither a task nor a wait. Large messages are encoded
 and merged in a thread, one at a time, so that other calls do not wait for them, and only what is needed of them is kept
@@ -7,7 +7,7 @@ while a plugin works.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
@@ -17,19 +17,14 @@ import msgspec
 from governor.errors import GovernorError, Kind
 from governor.process.telemetry import logging
 from governor.runtimeproxy.grpc.deadlines import allowance_s
-from governor.runtimeproxy.grpc.unary import Result
-from governor.runtimeproxy.hooks.answers import Answer, differences
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
+from governor.runtimeproxy.hooks.handlers import Handler, HandlerCall, Handlers, Limits, Mode, Result, is_required
 from governor.runtimeproxy.hooks.held_call import Applied, Held, Rejected
 from governor.runtimeproxy.hooks.merge import MergedRequest, begin
 from governor.runtimeproxy.hooks.questions import Question
 from governor.runtimeproxy.hooks.requests import Codec, Message
 from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops import audit
-from governor.runtimeproxy.plugins.client import PluginCall, Plugins
-from governor.runtimeproxy.plugins.messages import QuestionEncoder, decode_answer
-from governor.runtimeproxy.plugins.registration import EnvironmentMode, FailurePolicy, Registration
-from governor.runtimeproxy.plugins.registry import skips
 from governor.runtimeproxy.store.records import Records
 from governor.wire.hooks.points import Hook
 
@@ -53,12 +48,17 @@ class HookSettings(msgspec.Struct, frozen=True):
     skip_value: str
 
 
+def skips(settings: HookSettings, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Return whether a pod opts out of all handlers by a label or an annotation."""
+    key, value = settings.skip_key, settings.skip_value
+    return bool(key) and value in (labels.get(key), annotations.get(key))
+
+
 class HookContext(msgspec.Struct, frozen=True):
     """What all rounds use."""
 
     codec: Codec
-    plugins: Plugins
-    encoder: QuestionEncoder
+    handlers: Handlers
     records: Records
     settings: HookSettings
     metrics: HookMetrics
@@ -76,16 +76,17 @@ class Round:
         self._reserve_s = reserve_s
         self._finish: Finish | None = finish
         self._question: Question | None = None
-        self._registrations: tuple[Registration, ...] = ()
+        self._handlers: tuple[Handler, ...] = ()
         self._timeouts_s: list[float] = []
         self._index = 0
-        self._call: PluginCall | None = None
+        self._call: HandlerCall | None = None
+        self._is_advancing = False
         self._started_s = 0.0
         held.work = self
 
     @property
-    def _registration(self) -> Registration:
-        return self._registrations[self._index]
+    def _handler(self) -> Handler:
+        return self._handlers[self._index]
 
     def start(self, question: Question) -> None:
         """Call the first plugin that selects the pod; end at once if there is none."""
@@ -115,41 +116,48 @@ class Round:
     def _begin(self, question: Question) -> None:
         settings = self._context.settings
         self._question = question
-        if not skips(settings.skip_key, settings.skip_value, question.labels, question.annotations):
-            self._registrations = self._context.plugins.registrations.selecting(self._hook, question.labels)
-            self._timeouts_s = [each.timeout_s or settings.plugin_timeout_s for each in self._registrations]
+        if not skips(settings, question.labels, question.annotations):
+            self._handlers = self._context.handlers.selecting(self._hook, question)
+            self._timeouts_s = [each.settings.timeout_s or settings.plugin_timeout_s for each in self._handlers]
         self._next()
 
     def _next(self) -> None:
-        if self._index == len(self._registrations):
+        """Call one handler after the other; those that answer at once in a loop, since there may be many."""
+        if self._is_advancing:
+            return
+        self._is_advancing, before = True, -1
+        try:
+            while before != self._index < len(self._handlers) and self._finish is not None:
+                before = self._index
+                self._run(self._prepare, self._ask)
+        finally:
+            self._is_advancing = False
+        if self._index == len(self._handlers) and self._finish is not None:
             self._complete()
-        else:
-            self._run(self._encode, self._call_plugin)
 
     def _complete(self) -> None:
         self._end()
 
-    def _encode(self) -> bytes:
-        """Return the hook request for the current plugin."""
+    def _prepare(self) -> bytes:
+        """Return the encoded question for the current handler."""
         if self._question is None:
             raise RuntimeError("the round has no question")
-        remembers = self._registration.remembers_environment
-        return self._context.encoder.encode(self._question, remembers_environment=remembers)
+        return self._handler.prepare(self._question)
 
-    def _call_plugin(self, message: bytes) -> None:
-        registration, plugins = self._registration, self._context.plugins
+    def _ask(self, message: bytes) -> None:
         self._started_s = time.perf_counter()
         timeout_s = allowance_s(self._held.left_s(self._reserve_s), self._timeouts_s[self._index :])
         if timeout_s <= 0:
             self._failed(GovernorError(Kind.DEADLINE, "no-time", "the call's deadline leaves no time for this plugin"))
             return
-        client, min_timeout_s = plugins.client(registration), plugins.min_timeout_s(registration)
         try:
-            self._call = client.start(
-                self._hook, message, timeout_s, min_timeout_s, self._held.metadata, self._responded
-            )
+            call = self._handler.start(self._hook, message, Limits(timeout_s, self._held.metadata), self._responded)
         except GovernorError as error:
             self._failed(error)
+            return
+        self._call = call
+        if call is None:
+            self._answered(None, b"")
 
     def _responded(self, result: Result) -> None:
         self._guard(partial(self._handle, result))
@@ -159,23 +167,29 @@ class Round:
         if isinstance(result, GovernorError):
             self._failed(result)
         elif call is not None:
-            self._observe("answered", "")
-            self._run(partial(self._use, result), partial(self._used, call))
+            self._answered(call, result)
+
+    def _answered(self, call: HandlerCall | None, response: bytes) -> None:
+        self._observe("answered", "")
+        self._run(partial(self._use, response), partial(self._used, call))
 
     def _use(self, response: bytes) -> GovernorError | None:
         """Process a response; return why it cannot be used, if so."""
         try:
-            self._merge(decode_answer(self._hook, response))
+            self._merge(response)
         except GovernorError as error:
             return error
         return None
 
-    def _merge(self, answer: Answer) -> None:
-        """Use a decoded response."""
+    def _merge(self, response: bytes) -> None:
+        """Use a response; a notification needs only to be decoded."""
+        if self._question is not None:
+            self._handler.changes(self._hook, self._question, self._question, response)
 
-    def _used(self, call: PluginCall, error: GovernorError | None) -> None:
-        # A conflict between plugins, or a value out of range, is not the fault of its connection.
-        call.report(error if error is not None and error.code == "hook-message" else None)
+    def _used(self, call: HandlerCall | None, error: GovernorError | None) -> None:
+        # A conflict between handlers, or a value out of range, is not the fault of its connection.
+        if call is not None:
+            call.report(error if error is not None and error.code == "hook-message" else None)
         if error is not None:
             self._held.mark_plugin_failed(error.message)
             self._apply_policy(error)
@@ -189,24 +203,25 @@ class Round:
         self._next()
 
     def _observe(self, result: str, error: str) -> None:
-        name, seconds = self._registration.name, time.perf_counter() - self._started_s
+        name, seconds = self._handler.settings.name, time.perf_counter() - self._started_s
         self._context.metrics.count_plugin_call(name, self._hook, result, seconds)
         self._held.add_plugin_call(name, self._hook, seconds, error)
 
     def _apply_policy(self, error: GovernorError) -> None:
         """Raise Rejected if the plugin's failure rejects the call."""
-        registration, hook = self._registration, self._hook
-        is_rejected = registration.policies[hook] is FailurePolicy.FAIL or error.code == "plugins-conflict"
+        settings, hook = self._handler.settings, self._hook
+        is_conflict = error.code == "plugins-conflict" and settings.mode is Mode.ENFORCE
+        is_rejected = is_conflict or is_required(settings, hook)
         _log.warning(
             "plugin failed",
-            plugin=registration.name,
+            plugin=settings.name,
             hook=str(hook),
             refused=is_rejected,
             error=str(error),
             **audit.pod_fields(self._held.subject),
         )
         if is_rejected:
-            message = f"plugin {registration.name} rejected {hook}: {error.message}"
+            message = f"plugin {settings.name} rejected {hook}: {error.message}"
             raise Rejected(error.kind, message) from error
 
     def _run(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -232,8 +247,8 @@ class MergingRound(Round):
         self._apply = apply
         self._is_large = len(body) > LARGE_BYTES
         self._merged: MergedRequest | None = None
-        self._progress: tuple[Any, Any, Any] = ((), (), ())
-        """Changes, conflicts and unused changes so far."""
+        self._progress: tuple[Any, ...] = ((), (), (), ())
+        """Changes, conflicts, unused and observed changes so far."""
 
     def start_with(self, message: Message) -> None:
         """Call the first plugin that selects the request's pod."""
@@ -248,6 +263,8 @@ class MergingRound(Round):
             metrics.conflicts.inc(len(applied.conflicts))
         for change in applied.changes:
             metrics.changes.labels(change.plugin).inc()
+        for change in applied.observed:
+            metrics.observed.labels(change.plugin).inc()
         self._held.apply(applied)
         self._end()
 
@@ -255,18 +272,23 @@ class MergingRound(Round):
         self._merged = begin(message, self._context.records)
         return self._merged.question
 
-    def _encode(self) -> bytes:
+    def _prepare(self) -> bytes:
         self._question = self._resumed().question
-        message = super()._encode()
+        message = super()._prepare()
         self._suspend()
         return message
 
-    def _merge(self, answer: Answer) -> None:
-        registration, merged = self._registration, self._resumed()
-        replaces = registration.environment is EnvironmentMode.REPLACE
-        changed = differences(merged.original, merged.question, answer, replace_environment=replaces)
-        self._merged = merged.add(registration.name, changed, self._context.settings.conflicts)
-        self._progress = self._merged.applied, self._merged.conflicts, self._merged.unused
+    def _merge(self, response: bytes) -> None:
+        settings, merged = self._handler.settings, self._resumed()
+        changed = self._handler.changes(self._hook, merged.original, merged.question, response)
+        add = merged.observe if settings.mode is Mode.OBSERVE else merged.add
+        self._merged = add(settings.name, changed, self._context.settings.conflicts)
+        self._progress = (
+            self._merged.applied,
+            self._merged.conflicts,
+            self._merged.unused,
+            self._merged.observed,
+        )
         self._suspend()
 
     def _suspend(self) -> None:
@@ -278,8 +300,10 @@ class MergingRound(Round):
         if self._merged is None:
             message = self._context.codec.read(self._held.call, self._body, self._held.encoding)
             started = begin(message, self._context.records)
-            applied, conflicts, unused = self._progress
-            self._merged = msgspec.structs.replace(started, applied=applied, conflicts=conflicts, unused=unused)
+            applied, conflicts, unused, observed = self._progress
+            self._merged = msgspec.structs.replace(
+                started, applied=applied, conflicts=conflicts, unused=unused, observed=observed
+            )
         return self._merged
 
     def _run(self, work: Callable[[], T], then: Callable[[T], None]) -> None:

@@ -8,6 +8,7 @@ import asyncio
 from typing import Final
 
 from governor.process.telemetry import logging
+from governor.runtimeproxy.hooks.changes import Change
 from governor.runtimeproxy.hooks.held_call import Held
 from governor.runtimeproxy.ops.control import Subject
 from governor.values.secret import MASK, Secret
@@ -26,7 +27,7 @@ class AuditLog:
 
     def record(self, held: Held) -> None:
         """Log the plugins' changes to one call soon."""
-        if not (held.changes or held.conflicts or held.unused):
+        if not (held.changes or held.conflicts or held.unused or held.observed):
             return
         self._calls.append(held)
         if len(self._calls) == 1:
@@ -44,21 +45,25 @@ class AuditLog:
 def _write(held: Held) -> None:
     shown: dict[str, object] = {}
     if held.changes:
-        shown["changes"] = [
-            {
-                "plugin": each.plugin,
-                "field": each.field,
-                "old": MASK if isinstance(each.old, Secret) else each.old,
-                "new": MASK if isinstance(each.new, Secret) else each.new,
-            }
-            for each in held.changes
-        ]
+        shown["changes"] = list(map(_shown, held.changes))
+    if held.observed:
+        shown["observed"] = list(map(_shown, held.observed))
     if held.conflicts:
         shown["conflicts"] = list(map(str, held.conflicts))
     if held.unused:
         shown["unused"] = list(map(str, held.unused))
     log = _log.warning if held.conflicts or held.unused else _log.info
-    log("plugins changed a call", call=str(held.call), **pod_fields(held.subject), **shown)
+    event = "plugins changed a call" if held.changes or not held.observed else "plugins observed a call"
+    log(event, call=str(held.call), **pod_fields(held.subject), **shown)
+
+
+def _shown(change: Change) -> dict[str, object]:
+    return {
+        "plugin": change.plugin,
+        "field": change.field,
+        "old": MASK if isinstance(change.old, Secret) else change.old,
+        "new": MASK if isinstance(change.new, Secret) else change.new,
+    }
 
 
 def pod_fields(subject: Subject) -> dict[str, str]:

@@ -64,8 +64,10 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
     conflicts: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     """Changes of fields that the call does not have."""
+    observed: tuple[MaskedChange, ...] = ()
+    """Changes that plugins in mode ``observe`` would have made."""
     left_out: int = 0
-    """Number of changes beyond the limit of ``changes``."""
+    """Number of changes beyond the limits of ``changes`` and ``observed``."""
     unasked: str = ""
     """Why no plugin could be called."""
     refusal: str = ""
@@ -192,6 +194,8 @@ class PluginEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     order: float = 0
     timeout_s: float = 0
     policy: str = ""
+    mode: str = "enforce"
+    """``observe`` if its changes are recorded and not made."""
 
 
 class HookExplanation(msgspec.Struct, frozen=True):

@@ -1,13 +1,15 @@
 """``explain``, the proxy's side: a pod as the runtime received it, its plugins, and their changes."""
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.hooks.calls import CALL_OF_HOOK
-from governor.runtimeproxy.hooks.rounds import HookSettings
+from governor.runtimeproxy.hooks.handlers import Handler, Handlers
+from governor.runtimeproxy.hooks.questions import Question
+from governor.runtimeproxy.hooks.rounds import HookSettings, skips
 from governor.runtimeproxy.ops.control import (
     ContainerExplanation,
     HookExplanation,
@@ -17,14 +19,10 @@ from governor.runtimeproxy.ops.control import (
     PodSummary,
     SandboxExplanation,
 )
-from governor.runtimeproxy.plugins.client import Plugins
-from governor.runtimeproxy.plugins.registration import Registration
-from governor.runtimeproxy.plugins.registry import skips
 from governor.runtimeproxy.store.cache import RecordCache, Runtime
 from governor.runtimeproxy.store.history import History
 from governor.runtimeproxy.store.records import ContainerRecord, Sandbox
-from governor.runtimeproxy.workload import Resources
-from governor.values.selectors import Expression
+from governor.runtimeproxy.workload import Container, Pod, Resources
 from governor.wire.hooks.points import Hook
 
 T = TypeVar("T")
@@ -36,17 +34,24 @@ class Explainer:
     """Explains pods from records or, while there are no plugins and so no records, from the runtime."""
 
     def __init__(
-        self, records: RecordCache, runtime: Runtime, plugins: Plugins, settings: HookSettings, history: History
+        self,
+        records: RecordCache,
+        runtime: Runtime,
+        handlers: Handlers,
+        problems: Callable[[], Iterable[str]],
+        settings: HookSettings,
+        history: History,
     ) -> None:
         self._records = records
         self._runtime = runtime
-        self._plugins = plugins
+        self._handlers = handlers
+        self._problems = problems
         self._settings = settings
         self._history = history
 
     @property
     def _kept(self) -> bool:
-        return bool(self._plugins.registrations.by_file)
+        return bool(self._handlers.all)
 
     async def pods(self) -> PodList:
         """Return all pods: those with sandboxes, and those of which only a history is left."""
@@ -85,22 +90,25 @@ class Explainer:
         if not (records or trails):
             message = f"pod {namespace}/{name} is unknown to the runtime proxy and to the runtime"
             raise GovernorError(Kind.NOT_FOUND, "unknown-pod", message)
-        registrations = self._plugins.registrations
         newest = max((sandbox for sandbox, _ in records), key=lambda each: each.pod.identity.attempt, default=None)
-        labels = dict(newest.pod.labels) if newest is not None else {}
-        annotations = dict(newest.pod.annotations) if newest is not None else {}
+        pod = newest.pod if newest is not None else Pod()
         return PodExplanation(
             namespace=namespace,
             name=name,
             kept=self._kept,
             unasked=unasked,
             sandboxes=tuple(_sandbox(sandbox, containers) for sandbox, containers in records),
-            skipped=self._skipped(labels, annotations),
-            labels_that_matter=_selector_keys(registrations.by_file.values(), self._settings.skip_key),
-            hooks=tuple(self._hook(hook, labels, annotations) for hook in Hook) if newest is not None else (),
+            skipped=self._skipped(pod.labels, pod.annotations),
+            labels_that_matter=self._selector_keys(),
+            hooks=tuple(self._hook(hook, pod) for hook in Hook) if newest is not None else (),
             trails=trails,
-            problems=tuple(map(str, registrations.problems)),
+            problems=tuple(self._problems()),
         )
+
+    def _selector_keys(self) -> tuple[str, ...]:
+        """Return the label keys that decide which plugins are called."""
+        keys = {key for each in self._handlers.all for key in each.settings.label_keys}
+        return tuple(sorted({self._settings.skip_key, *keys} - {""}))
 
     def _from_records(self, namespace: str, name: str) -> SandboxRecords:
         known = ((each, each.pod.identity) for each in self._records.sandboxes())
@@ -123,28 +131,28 @@ class Explainer:
 
     def _skipped(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
         key, value = self._settings.skip_key, self._settings.skip_value
-        if not skips(key, value, labels, annotations):
+        if not skips(self._settings, labels, annotations):
             return ""
         return f"the pod has the {'label' if labels.get(key) == value else 'annotation'} {key}={value}"
 
-    def _hook(self, hook: Hook, labels: Mapping[str, str], annotations: Mapping[str, str]) -> HookExplanation:
-        registrations, skipped = self._plugins.registrations, self._skipped(labels, annotations)
-        called = () if skipped else registrations.selecting(hook, labels)
-        others = [each for each in registrations.by_file.values() if each not in called]
-        entries = [
-            *(self._entry(each, hook, self._plugins.circuit_open(each), called=True) for each in called),
-            *(self._entry(each, hook, why_not_called(each, hook, labels) or skipped, called=False) for each in others),
-        ]
-        return HookExplanation(str(hook), CALL_OF_HOOK[hook], tuple(entries))
+    def _hook(self, hook: Hook, pod: Pod) -> HookExplanation:
+        question = Question(pod) if hook.is_of_pod else Question(pod, Container())
+        skipped, entries = self._skipped(pod.labels, pod.annotations), []
+        for each in self._handlers.all:
+            why = why_not_called(each, hook, question) or skipped
+            entries.append(self._entry(each, hook, why or each.unavailable(), called=not why))
+        return HookExplanation(str(hook), CALL_OF_HOOK[hook], tuple(sorted(entries, key=lambda each: not each.asked)))
 
-    def _entry(self, registration: Registration, hook: Hook, why: str, *, called: bool) -> PluginEntry:
+    def _entry(self, handler: Handler, hook: Hook, why: str, *, called: bool) -> PluginEntry:
+        settings = handler.settings
         return PluginEntry(
-            plugin=registration.name,
+            plugin=settings.name,
             asked=called,
             why=why,
-            order=registration.order,
-            timeout_s=registration.timeout_s or self._settings.plugin_timeout_s,
-            policy=str(registration.policies.get(hook, "")),
+            order=settings.order,
+            timeout_s=settings.timeout_s or self._settings.plugin_timeout_s,
+            policy=str(settings.policies.get(hook, "")),
+            mode=str(settings.mode),
         )
 
 
@@ -168,40 +176,12 @@ async def _unless_gone(query: Awaitable[T]) -> T | None:
         return None
 
 
-def why_not_called(registration: Registration, hook: Hook, labels: Mapping[str, str]) -> str:
-    """Return why a plugin is not called at a hook for a pod with these labels, or ``""``."""
-    if hook not in registration.policies:
+def why_not_called(handler: Handler, hook: Hook, question: Question) -> str:
+    """Return why a plugin is not called at a hook about a pod or its containers, or ``""``."""
+    if hook not in handler.settings.policies:
         return "the hook is not in its runtime-hooks"
-    mismatches = [*_label_mismatches(registration, labels), *_expression_mismatches(registration, labels)]
-    return f"its selector does not match: {'; '.join(mismatches)}" if mismatches else ""
-
-
-def _label_mismatches(registration: Registration, labels: Mapping[str, str]) -> Iterator[str]:
-    for key, value in registration.match_labels.items():
-        if labels.get(key) != value:
-            yield f"label {key} must be {value!r} but {_actual(labels, key)}"
-
-
-def _expression_mismatches(registration: Registration, labels: Mapping[str, str]) -> Iterator[str]:
-    for each in registration.match_expressions:
-        if not each.matches(labels):
-            yield f"label {each.key} must be {requirement(each)} but {_actual(labels, each.key)}"
-
-
-def requirement(expression: Expression) -> str:
-    """Return an expression's operator and values as text."""
-    values = f" ({', '.join(expression.values)})" if expression.values else ""
-    return f"{expression.operator}{values}"
-
-
-def _actual(labels: Mapping[str, str], key: str) -> str:
-    return f"is {labels[key]!r}" if key in labels else "is not set"
-
-
-def _selector_keys(registrations: Iterable[Registration], skip_key: str) -> tuple[str, ...]:
-    """Return the label keys that decide which plugins are called."""
-    keys = {key for each in registrations for key in (*each.match_labels, *(own.key for own in each.match_expressions))}
-    return tuple(sorted({skip_key, *keys} - {""}))
+    wrong = handler.mismatch(question)
+    return f"its selector does not match: {wrong}" if wrong else ""
 
 
 def _sandbox(sandbox: Sandbox, containers: Iterable[ContainerRecord]) -> SandboxExplanation:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from governor.errors import Detail, GovernorError, Kind, invalid
-from governor.runtimeproxy.hooks.changes import FieldPath, display, truncate
+from governor.runtimeproxy.hooks.changes import FieldPath, MaskedChange, display, truncate
 from governor.runtimeproxy.ops.control import (
     ContainerExplanation,
     HookExplanation,
@@ -107,7 +107,8 @@ def _entries(values: Mapping[str, Any]) -> str:
 def _called(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, ...]]:
     for hook in hooks:
         for number, each in enumerate((own for own in hook.plugins if own.asked), 1):
-            yield hook.hook, hook.call, f"{number}.", each.plugin, f"{each.timeout_s:g}s", each.policy, each.why
+            note = each.why or ("observes: its changes are not made" if each.mode == "observe" else "")
+            yield hook.hook, hook.call, f"{number}.", each.plugin, f"{each.timeout_s:g}s", each.policy, note
 
 
 def _not_called(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, str, str]]:
@@ -124,6 +125,11 @@ def _not_called(hooks: tuple[HookExplanation, ...]) -> Iterator[tuple[str, str, 
 def _trails(trails: tuple[Trail, ...]) -> Iterator[str]:
     for title, header, rows in (
         ("Changed by plugins", ("TIME", "CALL", "CONTAINER", "PLUGIN", "FIELD", "OLD", "NEW"), _changes(trails)),
+        (
+            "Would be changed by plugins in mode observe",
+            ("TIME", "CALL", "CONTAINER", "PLUGIN", "FIELD", "OLD", "NEW"),
+            _rows(trails, lambda each: each.observed),
+        ),
         ("Conflicts", ("TIME", "CALL", "WHAT"), _notices(trails, lambda each: each.conflicts)),
         (
             "Changes not applicable to the call",
@@ -146,13 +152,18 @@ def _trails(trails: tuple[Trail, ...]) -> Iterator[str]:
             yield f"{title}\n{table(header, found)}"
 
 
-def _changes(trails: tuple[Trail, ...]) -> Iterator[tuple[str, ...]]:
+def _rows(trails: tuple[Trail, ...], changes: Callable[[Trail], tuple[MaskedChange, ...]]) -> Iterator[tuple[str, ...]]:
     for trail in trails:
-        for each in trail.changes:
+        for each in changes(trail):
             yield (
                 *(_time(trail), trail.call, trail.container),
                 *(each.plugin, each.field, display(each.old), display(each.new)),
             )
+
+
+def _changes(trails: tuple[Trail, ...]) -> Iterator[tuple[str, ...]]:
+    for trail in trails:
+        yield from _rows((trail,), lambda each: each.changes)
         if trail.left_out:
             yield _time(trail), trail.call, trail.container, "", f"and {trail.left_out} more", "", ""
 

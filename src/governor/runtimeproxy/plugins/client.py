@@ -8,8 +8,8 @@ time than configured.
 """
 
 import random
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
 from governor.errors import GovernorError, Kind
 from governor.process.clock import Clock
@@ -17,9 +17,15 @@ from governor.process.flowcontrol.backoff import Backoff
 from governor.process.flowcontrol.breaker import Breaker, BreakerPolicy
 from governor.process.telemetry import logging
 from governor.runtimeproxy.grpc.unary import Metadata, Result, UnaryCall, UnaryClient, request_fields
+from governor.runtimeproxy.hooks.answers import differences
+from governor.runtimeproxy.hooks.changes import Difference
+from governor.runtimeproxy.hooks.handlers import Done, Handlers, Limits
+from governor.runtimeproxy.hooks.questions import Question
 from governor.runtimeproxy.http2.header_blocks import Fields
-from governor.runtimeproxy.plugins.registration import Registration
+from governor.runtimeproxy.plugins.messages import QuestionEncoder, decode_answer
+from governor.runtimeproxy.plugins.registration import EnvironmentMode, Registration
 from governor.runtimeproxy.plugins.registry import Problem, Registrations
+from governor.values.selectors import mismatch as selector_mismatch
 from governor.wire.hooks.points import Hook
 
 _BREAKER_POLICY: Final = BreakerPolicy(failures=5, backoff=Backoff(initial_s=1.0, max_s=30.0))
@@ -34,18 +40,19 @@ _log = logging.get_logger(__name__)
 
 
 class Plugins:
-    """All registered plugins; ``changed`` is called after the registrations have changed.
+    """All registered plugins, as handlers of hooks.
 
     ``timeout_s`` applies to plugins whose file sets no timeout.
     """
 
-    def __init__(self, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, clock: Clock, timeout_s: float, handlers: Handlers) -> None:
         self.registrations = Registrations()
-        self.changed: Callable[[], None] = lambda: None
+        self._handlers = handlers
         self._clock = clock
         self._timeout_s = timeout_s
         self._rng = random.Random()  # noqa: S311 - jitter, not a secret
         self._clients: dict[tuple[str, str], PluginClient] = {}
+        self._encoder = QuestionEncoder()
 
     def replace(self, registrations: Registrations) -> None:
         """Replace the registrations and retire the clients of removed plugins."""
@@ -56,30 +63,58 @@ class Plugins:
             self._clients.pop(key).retire()
         if before.by_file != registrations.by_file:
             _log.info("plugins registered", plugins=sorted(each.name for each in registrations.by_file.values()))
-            self.changed()
+            self._handlers.replace("plugins", [self._plugin(each) for each in registrations.by_file.values()])
 
-    def client(self, registration: Registration) -> "PluginClient":
-        """Return the client of a plugin."""
+    def _plugin(self, registration: Registration) -> "RemotePlugin":
         key = _key(registration)
         client = self._clients.get(key)
         if client is None:
             client = self._clients[key] = PluginClient(registration, self._clock, self._rng)
-        return client
-
-    def min_timeout_s(self, registration: Registration) -> float:
-        """Return the timeout below which a call does not count as a failure of the plugin."""
-        return _MIN_TIMEOUT_SHARE * (registration.timeout_s or self._timeout_s)
-
-    def circuit_open(self, registration: Registration) -> str:
-        """Return why a plugin's circuit is open, or ``""``."""
-        client = self._clients.get(_key(registration))
-        return client.circuit_open() if client is not None else ""
+        return RemotePlugin(registration, client, self._encoder, registration.timeout_s or self._timeout_s)
 
     def close(self) -> None:
         """Close all connections."""
         for each in self._clients.values():
             each.close()
         self._clients.clear()
+
+
+class RemotePlugin:
+    """A plugin that is asked on its socket."""
+
+    def __init__(
+        self, registration: Registration, client: "PluginClient", encoder: QuestionEncoder, timeout_s: float
+    ) -> None:
+        self.settings = registration
+        self._client = client
+        self._encoder = encoder
+        self._min_timeout_s = _MIN_TIMEOUT_SHARE * timeout_s
+        """A shorter call does not count as a failure of the plugin."""
+
+    def selects(self, question: Question) -> bool:
+        """Return whether the plugin is called about a pod or its containers."""
+        return self.settings.selects(question.labels)
+
+    def mismatch(self, question: Question) -> str:
+        """Return why the plugin is not called about a pod or its containers, or ``""``."""
+        return selector_mismatch(question.labels, self.settings.match_labels, self.settings.match_expressions)
+
+    def prepare(self, question: Question) -> bytes:
+        """Return the encoded question."""
+        return self._encoder.encode(question, remembers_environment=self.settings.remembers_environment)
+
+    def start(self, hook: Hook, message: bytes, limits: Limits, done: Done) -> "PluginCall":
+        """Send a question; raise if the plugin's circuit is open."""
+        return self._client.start(hook, message, limits.timeout_s, self._min_timeout_s, limits.metadata, done)
+
+    def changes(self, hook: Hook, original: Question, asked: Question, response: bytes) -> Iterator[Difference]:
+        """Return what the plugin changes by its response; raise INVALID if it cannot be used."""
+        replaces = self.settings.environment is EnvironmentMode.REPLACE
+        return differences(original, asked, decode_answer(hook, response), replace_environment=replaces)
+
+    def unavailable(self) -> str:
+        """Return why the plugin's circuit is open, or ``""``."""
+        return self._client.circuit_open()
 
 
 class PluginClient:
@@ -110,7 +145,7 @@ class PluginClient:
             self.close()
 
     def start(
-        self, hook: Hook, message: bytes, timeout_s: float, min_timeout_s: float, metadata: Metadata, done: "Done"
+        self, hook: Hook, message: bytes, timeout_s: float, min_timeout_s: float, metadata: Metadata, done: Done
     ) -> "PluginCall":
         """Call the plugin; raise UNAVAILABLE if its circuit is open.
 
@@ -168,9 +203,6 @@ class PluginClient:
         """Record a failure that lost time, or garbage."""
         self._breaker.failed(error)
         self._may_retry_early = self._may_retry_early and not is_early
-
-
-Done: TypeAlias = Callable[[Result], None]
 
 
 class PluginCall:

@@ -10,6 +10,7 @@
 | ``selector`` | ``matchLabels`` and ``matchExpressions`` on the pod's labels | all pods |
 | ``environment`` | ``merge``, or ``replace``: variables missing from a response are removed | ``merge`` |
 | ``remember`` | a list with ``environment``: hooks after the creation get the variables too | nothing is remembered |
+| ``mode`` | ``enforce``, or ``observe``: changes are recorded and not made | ``enforce`` |
 
 A null key counts as absent, as in koord-runtime-proxy. Unknown keys cause a warning and have no effect.
 """
@@ -23,6 +24,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from governor.errors import Detail
+from governor.runtimeproxy.hooks.handlers import FailurePolicy, Mode
+from governor.runtimeproxy.watched_directory import FILE_LIMIT_BYTES
 from governor.values.paths import render
 from governor.values.selectors import Expression, matches
 from governor.values.structs import explain
@@ -30,18 +33,10 @@ from governor.wire.hooks.points import Hook
 
 SUFFIX: Final = ".json"
 _SOCKET_PATH_BYTES: Final = 107
-FILE_LIMIT_BYTES: Final = 1024 * 1024
 # Written by koordlet, but never called by koord-runtime-proxy either.
 _NEVER_CALLED: Final = "PreRemoveRunPodSandbox"
 _DURATION: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class FailurePolicy(enum.StrEnum):
-    """Effect of a plugin's failure on the call: it is rejected, or the plugin is ignored."""
-
-    FAIL = "Fail"
-    IGNORE = "Ignore"
 
 
 class EnvironmentMode(enum.StrEnum):
@@ -63,6 +58,12 @@ class Registration(msgspec.Struct, frozen=True):
     match_expressions: tuple[Expression, ...] = ()
     environment: EnvironmentMode = EnvironmentMode.MERGE
     remembers_environment: bool = False
+    mode: Mode = Mode.ENFORCE
+
+    @property
+    def label_keys(self) -> tuple[str, ...]:
+        """Return the labels that decide whether the plugin is called."""
+        return (*self.match_labels, *(each.key for each in self.match_expressions))
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Return whether the plugin is called for pods with these labels."""
@@ -85,6 +86,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     selector: _Selector = _Selector()
     environment: EnvironmentMode = EnvironmentMode.MERGE
     remember: tuple[Literal["environment"], ...] = ()
+    mode: Mode = Mode.ENFORCE
 
 
 class RegistrationReader:
@@ -113,6 +115,7 @@ class RegistrationReader:
             match_expressions=written.selector.match_expressions,
             environment=written.environment,
             remembers_environment="environment" in written.remember,
+            mode=written.mode,
         )
         return None if self.errors else registration
 

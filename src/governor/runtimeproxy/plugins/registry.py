@@ -1,16 +1,15 @@
-"""All plugins registered by the files in ``hookserver.d``, and which of them are called for a pod. Pure.
+"""All plugins registered by the files in ``hookserver.d``. Pure.
 
 The last valid version of an invalid file stays in force; a deleted file takes effect at once. ``directory`` reads the
 files, ``registration`` defines their format.
 """
 
-import functools
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from governor.errors import Detail
-from governor.runtimeproxy.plugins.registration import SUFFIX, FailurePolicy, Registration, RegistrationReader
+from governor.runtimeproxy.plugins.registration import SUFFIX, Registration, RegistrationReader
 from governor.wire.hooks.points import Hook
 
 
@@ -24,38 +23,16 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{'error' if self.is_error else 'warning'}: {self.detail}"
 
 
-class Registrations(msgspec.Struct, frozen=True, dict=True):
+class Registrations(msgspec.Struct, frozen=True):
     """The registered plugins by file name, and the problems in the current files."""
 
     by_file: Mapping[str, Registration] = {}
     problems: tuple[Problem, ...] = ()
 
     @property
-    def hooks(self) -> frozenset[Hook]:
-        """Return the hooks for which a plugin is registered."""
-        return frozenset(hook for each in self.by_file.values() for hook in each.policies)
-
-    @property
     def remember_environment(self) -> bool:
         """Return whether a plugin asks to remember the variables of containers."""
         return any(each.remembers_environment for each in self.by_file.values())
-
-    def of(self, hook: Hook) -> tuple[Registration, ...]:
-        """Return the plugins of a hook in the order of their calls, whichever pods they select."""
-        return self._by_hook.get(hook, ())
-
-    @functools.cached_property
-    def _by_hook(self) -> Mapping[Hook, tuple[Registration, ...]]:
-        ordered = sorted(self.by_file.values(), key=lambda each: (each.order, each.name))
-        return {hook: tuple(each for each in ordered if hook in each.policies) for hook in self.hooks}
-
-    def selecting(self, hook: Hook, labels: Mapping[str, str]) -> tuple[Registration, ...]:
-        """Return the plugins of a hook that select a pod with these labels, in order."""
-        return tuple(each for each in self.of(hook) if each.selects(labels))
-
-    def required(self, hook: Hook) -> tuple[Registration, ...]:
-        """Return the plugins with failure policy Fail for a hook, whichever pods they select."""
-        return tuple(each for each in self.of(hook) if each.policies[hook] is FailurePolicy.FAIL)
 
 
 def reload(previous: Registrations, contents: Mapping[str, bytes | OSError]) -> Registrations:
@@ -71,11 +48,6 @@ def reload(previous: Registrations, contents: Mapping[str, bytes | OSError]) -> 
             by_file[name] = registration
         problems += _problems(reader, still_used=registration is not None)
     return Registrations(by_file, (*problems, *_shared_sockets(by_file)))
-
-
-def skips(key: str, value: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod opts out of all plugins by a label or an annotation."""
-    return bool(key) and value in (labels.get(key), annotations.get(key))
 
 
 def _problems(reader: RegistrationReader, *, still_used: bool) -> Iterator[Problem]:

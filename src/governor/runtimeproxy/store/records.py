@@ -84,10 +84,17 @@ def new_container(
         id=container.id,
         sandbox_id=sandbox_id,
         name=container.name,
-        packed=_ENCODER.encode(container),
+        packed=_ENCODER.encode(_kept(container)),
         variables=environment.encoded() if with_environment else b"",
         first_names=environment.first_names(_MAX_NAMES, _MAX_NAMES_BYTES),
     )
+
+
+def _kept(container: Container) -> Container:
+    """Return a container without what no later hook can change."""
+    if not (container.mounts or container.devices):
+        return container
+    return msgspec.structs.replace(container, mounts={}, devices={})
 
 
 def with_id(record: ContainerRecord, container_id: str) -> ContainerRecord:

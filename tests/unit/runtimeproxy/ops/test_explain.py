@@ -1,5 +1,6 @@
 """Why a plugin is not called, and lint of plugin files together."""
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,11 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from governor.process.clock import VirtualClock
+from governor.runtimeproxy.hooks.handlers import FailurePolicy
+from governor.runtimeproxy.hooks.questions import Question
 from governor.runtimeproxy.ops.explain import why_not_called
-from governor.runtimeproxy.ops.lint import excessive_timeouts, shared_orders
-from governor.runtimeproxy.plugins.registration import FailurePolicy, Registration
-from governor.runtimeproxy.plugins.registry import Registrations
+from governor.runtimeproxy.ops.lint import Entry, excessive_timeouts, shared_orders
+from governor.runtimeproxy.plugins.client import PluginClient, RemotePlugin
+from governor.runtimeproxy.plugins.messages import QuestionEncoder
+from governor.runtimeproxy.plugins.registration import Registration
 from governor.runtimeproxy.settings import Settings
+from governor.runtimeproxy.workload import Pod
 from governor.values.selectors import Expression, Operator
 from governor.wire.hooks.points import Hook
 
@@ -22,8 +28,14 @@ def plugin(name: str = "p", *hooks: Hook, **more: Any) -> Registration:
     return Registration(name, f"/{name}", dict.fromkeys(hooks or (RUN,), FailurePolicy.IGNORE), **more)
 
 
-def registered(*plugins: Registration) -> Registrations:
-    return Registrations({f"{each.name}.json": each for each in plugins})
+def registered(*plugins: Registration) -> list[Entry]:
+    return [Entry(f"{each.name}.json", each, each.match_labels) for each in plugins]
+
+
+def handler(registration: Registration) -> RemotePlugin:
+    clock = VirtualClock()
+    client = PluginClient(registration, clock, random.Random(1))
+    return RemotePlugin(registration, client, QuestionEncoder(), 2.0)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +62,7 @@ def registered(*plugins: Registration) -> Registrations:
     ],
 )
 def test_the_reason_why_a_plugin_is_not_called(registration: Registration, labels: Mapping[str, str], why: str) -> None:
-    assert why_not_called(registration, RUN, labels) == why
+    assert why_not_called(handler(registration), RUN, Question(Pod(labels=labels))) == why
 
 
 TEXTS = st.sampled_from(["a", "b", ""])
@@ -68,8 +80,8 @@ def test_there_is_a_reason_exactly_if_the_plugin_is_not_called(
     labels: dict[str, str], match_labels: dict[str, str], expressions: list[Expression]
 ) -> None:
     registration = plugin(match_labels=match_labels, match_expressions=tuple(expressions))
-    called = registered(registration).selecting(RUN, labels)
-    assert bool(why_not_called(registration, RUN, labels)) is not bool(called)
+    asked, question = handler(registration), Question(Pod(labels=labels))
+    assert bool(why_not_called(asked, RUN, question)) is not asked.selects(question)
 
 
 def test_plugins_with_the_same_order_are_reported_once() -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governor.runtimeproxy.plugins.registration import EnvironmentMode, FailurePolicy, Registration
-from governor.runtimeproxy.plugins.registry import Registrations, reload, skips
+from governor.runtimeproxy.hooks.handlers import FailurePolicy, Mode
+from governor.runtimeproxy.plugins.registration import EnvironmentMode, Registration
+from governor.runtimeproxy.plugins.registry import Registrations, reload
 from governor.values.selectors import Expression, Operator
 from governor.wire.hooks.points import Hook
 
@@ -228,7 +229,13 @@ def test_unknown_keys_and_entries_without_effect_are_reported() -> None:
         "warning: a.json: failure-policy: PreStartContainer is not in runtime-hooks",
         "warning: b.json: runtime-hooks: names no hook, so the plugin is never called",
     ]
-    assert found.hooks == {Hook.PRE_RUN_POD_SANDBOX, Hook.POST_STOP_CONTAINER}
+    assert found.by_file["a.json"].policies.keys() == {Hook.PRE_RUN_POD_SANDBOX, Hook.POST_STOP_CONTAINER}
+
+
+@pytest.mark.parametrize(("given", "mode"), [({}, Mode.ENFORCE), ({"mode": "observe"}, Mode.OBSERVE)])
+def test_a_plugin_observes_only_if_its_file_says_so(given: dict[str, str], mode: Mode) -> None:
+    assert only(load(a=GOOD | given)).mode is mode
+    assert "mode" in problem_texts(load(a=GOOD | {"mode": "watch"}))[0]
 
 
 def test_two_files_for_one_socket_are_reported() -> None:
@@ -236,45 +243,3 @@ def test_two_files_for_one_socket_are_reported() -> None:
         "warning: b.json: remote-endpoint: the same socket is registered by a.json; the plugin is called twice"
     ]
     assert problem_texts(load(a=GOOD, b=GOOD | {"runtime-hooks": ["PreStartContainer"]})) == []
-
-
-def test_d6_all_plugins_of_a_hook_are_called_in_order() -> None:
-    sockets = {name: GOOD | {"remote-endpoint": f"/{name}"} for name in "abcd"}
-    found = load(
-        a=sockets["a"] | {"order": 5},
-        c=sockets["c"],
-        b=sockets["b"],
-        d=sockets["d"] | {"order": -1, "runtime-hooks": ["PreRunPodSandbox"]},
-    )
-    assert [each.name for each in found.of(Hook.PRE_RUN_POD_SANDBOX)] == ["d", "b", "c", "a"]
-    assert [each.name for each in found.of(Hook.POST_STOP_CONTAINER)] == ["b", "c", "a"]
-    assert found.of(Hook.PRE_START_CONTAINER) == ()
-
-
-def test_a_plugin_is_called_for_the_pods_it_selects() -> None:
-    selective = GOOD | {"selector": {"matchLabels": {"tier": "batch"}}, "remote-endpoint": "/b", "order": 1}
-    found = load(a=GOOD | {"failure-policy": "Ignore"}, b=selective)
-    assert [each.name for each in found.selecting(Hook.PRE_RUN_POD_SANDBOX, {"tier": "batch"})] == ["a", "b"]
-    assert [each.name for each in found.selecting(Hook.PRE_RUN_POD_SANDBOX, {"tier": "web"})] == ["a"]
-    assert [each.name for each in found.required(Hook.PRE_RUN_POD_SANDBOX)] == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "annotations", "skipped"),
-    [
-        ({"skip": "true"}, {}, True),
-        ({}, {"skip": "true"}, True),
-        ({"skip": "false"}, {"skip": "true"}, True),
-        ({"skip": "false"}, {}, False),
-        ({"skip": "True"}, {}, False),
-        ({}, {}, False),
-    ],
-)
-def test_a_pod_skips_plugins_by_label_or_annotation(
-    labels: dict[str, str], annotations: dict[str, str], skipped: bool
-) -> None:
-    assert skips("skip", "true", labels, annotations) is skipped
-
-
-def test_without_a_key_no_pod_skips_plugins() -> None:
-    assert not skips("", "", {"": ""}, {})

@@ -1,19 +1,18 @@
-"""Watches the directory of plugin files. Their format is in ``registration``."""
+"""A directory whose files are polled: of plugins and of policies. Their formats are defined elsewhere."""
 
 import asyncio
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from governor.process.clock import Clock
 from governor.process.telemetry import logging
-from governor.runtimeproxy.plugins.client import Plugins
-from governor.runtimeproxy.plugins.registration import FILE_LIMIT_BYTES, SUFFIX
-from governor.runtimeproxy.plugins.registry import reload
 
+FILE_LIMIT_BYTES: Final = 1024 * 1024
+POLICY_SUFFIXES: Final = (".yaml", ".yml")
 _POLL_S: Final = 0.5
 
 Stamp: TypeAlias = tuple[int, int, int]
@@ -22,12 +21,15 @@ Contents: TypeAlias = dict[str, bytes | OSError]
 _log = logging.get_logger(__name__)
 
 
-class HookDirectory:
-    """Keeps the registered plugins in step with the files of a directory."""
+class WatchedDirectory:
+    """Calls ``changed`` with the content of all files that end with one of the suffixes, whenever any has changed."""
 
-    def __init__(self, path: Path, plugins: Plugins, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, suffixes: tuple[str, ...], changed: Callable[[Contents], None], clock: Clock
+    ) -> None:
         self._path = path
-        self._plugins = plugins
+        self._suffixes = suffixes
+        self._changed = changed
         self._clock = clock
         self._stamps: dict[str, Stamp] = {}
         self._last_error = ""
@@ -39,7 +41,7 @@ class HookDirectory:
             await self.poll()
 
     async def poll(self) -> None:
-        """Read the files if any of them has changed; whatever fails, the plugins stay and the next poll tries again."""
+        """Read the files if any has changed; whatever fails, all stays as it is and the next poll tries again."""
         try:
             await self._read()
         except OSError as error:
@@ -50,24 +52,24 @@ class HookDirectory:
             self._last_error = ""
 
     async def _read(self) -> None:
-        stamps = await asyncio.to_thread(stamps_in, self._path)
+        stamps = await asyncio.to_thread(stamps_in, self._path, self._suffixes)
         if stamps == self._stamps:
             return
         contents = await asyncio.to_thread(contents_of, self._path, stamps)
-        self._plugins.replace(reload(self._plugins.registrations, contents))
+        self._changed(contents)
         self._stamps = stamps
 
     def _log_once(self, error: str, **details: object) -> None:
         if error != self._last_error:
-            _log.warning("cannot read the plugin directory; plugins stay as they are", error=error, **details)
+            _log.warning("cannot read a directory; what was read before stays in force", error=error, **details)
         self._last_error = error
 
 
-def stamps_in(directory: Path) -> dict[str, Stamp]:
-    """Return the plugin files with a stamp that changes with the file; a missing directory has none."""
+def stamps_in(directory: Path, suffixes: tuple[str, ...]) -> dict[str, Stamp]:
+    """Return the files with a stamp that changes with the file; a missing directory has none."""
     try:
         with os.scandir(directory) as entries:
-            return {each.name: _stamp(each) for each in entries if each.name.endswith(SUFFIX)}
+            return {each.name: _stamp(each) for each in entries if each.name.endswith(suffixes)}
     except (FileNotFoundError, NotADirectoryError):
         return {}
 
