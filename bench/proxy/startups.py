@@ -124,7 +124,9 @@ class Node:
 
     async def _is_empty(self) -> bool:
         found = msgspec.json.decode(await self._api.send(Request("GET", _PATH)))["items"]
-        sandboxes = (await self._runtime.answer("ListPodSandbox", {})).get("items", [])
+        # Kubelet removes stopped sandboxes only once a minute.
+        running = {"filter": {"state": {"state": "SANDBOX_READY"}}}
+        sandboxes = (await self._runtime.answer("ListPodSandbox", running)).get("items", [])
         return not found and not any(each["metadata"]["namespace"] == "default" for each in sandboxes)
 
 
