@@ -3,7 +3,7 @@
 | package | holds |
 |---|---|
 | ``http2``, ``grpc`` | the protocols, without I/O |
-| ``workload``, ``environment`` | pods, containers, resources and variables, in no protocol |
+| ``environment`` | variables of containers; pods, containers and resources are in ``wire.hooks.workload`` |
 | ``cri`` | kubelet's protocol: held streams, messages, the runtime's client |
 | ``hooks`` | hooked calls and the merging of plugins' changes |
 | ``plugins`` | registration and clients of plugins |

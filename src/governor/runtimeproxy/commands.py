@@ -147,3 +147,23 @@ def tap(settings: Settings, pod: str, method: str, held: bool, errors: bool, cou
 
     call_filter = CallFilter(pod, method, held, errors)
     follow(ControlClient(Path(settings.control_path)).calls(call_filter), count, in_json=output == "json")
+
+
+@runtime_proxy.group("plugin")
+def plugin() -> None:
+    """Write hook plugins."""
+
+
+@plugin.command("new", cls=_Command)
+@click.argument("name")
+@click.option("--directory", type=click.Path(path_type=Path), help="New directory for it; default: NAME.")
+def new_plugin(name: str, directory: Path | None) -> None:
+    """Create a hook plugin in Python: a plugin of 20 lines, its tests, and how to run it.
+
+    It starts in mode `observe`, so that `explain` shows what it would change. Running it needs the extra
+    `runtime-governor[hooks]`.
+    """
+    from governor.sdk.hooks.template import create  # noqa: PLC0415 - only this command needs it
+
+    for path in create(name, directory or Path(name)):
+        click.echo(path)

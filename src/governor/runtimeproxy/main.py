@@ -35,8 +35,10 @@ from governor.runtimeproxy.ops.explain import Explainer
 from governor.runtimeproxy.ops.tap import Tap
 from governor.runtimeproxy.ops.watchdog import ServiceManager, Watchdog, probe
 from governor.runtimeproxy.plugins.client import Plugins
+from governor.runtimeproxy.plugins.messages import state_request
 from governor.runtimeproxy.plugins.registration import SUFFIX
 from governor.runtimeproxy.plugins.registry import Problem, reload
+from governor.runtimeproxy.plugins.resync import Resync
 from governor.runtimeproxy.settings import Settings
 from governor.runtimeproxy.splice import DRAIN_S, Splice
 from governor.runtimeproxy.store.cache import RecordCache
@@ -99,9 +101,10 @@ class _Core:
     def __init__(self, settings: Settings, endpoint: Endpoint, runtime: Runtime, registry: Registry) -> None:
         clock, handlers = SystemClock(), Handlers()
         self.settings, self.endpoint, self.registry = settings, endpoint, registry
-        self.plugins = plugins = Plugins(clock, settings.plugin_timeout, handlers)
+        metrics = HookMetrics(registry)
+        self.plugins = plugins = Plugins(clock, settings.plugin_timeout, handlers, metrics)
         self._handlers, self._policies = handlers, _LazyPolicies(handlers)
-        self.records, metrics = RecordCache(runtime, clock), HookMetrics(registry)
+        self.records = RecordCache(runtime, clock)
         self.upstreams = Upstreams(_paths(settings), clock)
         history = History(lambda: {each.pod.identity.uid for each in self.records.sandboxes()})
         self.tap, hook_settings = Tap(), _hook_settings(settings)
@@ -111,6 +114,7 @@ class _Core:
         self.hooks = PluginHooks(handlers, dispatcher, metrics, self.tap, self.records)
         self.splice = Splice(endpoint, self.upstreams, self.hooks)
         self.explainer = Explainer(self.records, runtime, handlers, self._problems, hook_settings, history)
+        self.resync = Resync(lambda: [*plugins.clients], self._state, clock)
         self.plugin_directory = WatchedDirectory(settings.hook_server_dir, (SUFFIX,), self._read_plugins, clock)
         self.policy_directory = WatchedDirectory(settings.policy_dir, POLICY_SUFFIXES, self._policies.replace, clock)
         observe(registry, self.splice, self.records, plugins, self.upstreams, self.tap)
@@ -127,6 +131,9 @@ class _Core:
         self.records.set_needed(needed=self.hooks.has_plugins)
         self.records.remember_environment(remembers=self.plugins.registrations.remember_environment)
         self.splice.hooks_changed()
+
+    def _state(self) -> bytes:
+        return state_request(self.records.sandboxes(), self.records.containers_of)
 
     def _problems(self) -> list[str]:
         return [str(each) for each in (*self.plugins.registrations.problems, *self._policies.problems)]
@@ -194,6 +201,7 @@ def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: 
         Component("upstreams", core.upstreams.run),
         Component("store", core.records.run),
         Component("plugins", core.plugin_directory.run),
+        Component("resync", core.resync.run),
         Component("policies", core.policy_directory.run),
         Component("splice", core.splice.run),
         Component("watchdog", watchdog.run),

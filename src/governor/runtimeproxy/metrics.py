@@ -56,6 +56,18 @@ class HookMetrics:
         self.conflicts = Counter(
             f"{prefix}_conflicts_total", "Fields that two plugins set to different values.", registry=registry
         )
+        self.missed = Counter(
+            f"{prefix}_missed_notifications_total",
+            "Notifications after a call that a plugin has not received, or may not have received.",
+            ["plugin", "hook"],
+            registry=registry,
+        )
+        self.late = Counter(
+            f"{prefix}_late_notifications_total",
+            "Notifications after a call that were delivered when the plugin could be reached again.",
+            ["plugin", "hook"],
+            registry=registry,
+        )
         self._of_plugin: dict[tuple[str, Hook, str], tuple[CounterChild, HistogramChild]] = {}
         self._of_call: dict[tuple[str, str], CounterChild] = {}
 
@@ -68,6 +80,14 @@ class HookMetrics:
         calls, duration = found
         calls.inc()
         duration.observe(seconds)
+
+    def count_missed(self, plugin: str, hook: Hook) -> None:
+        """Count a notification that a plugin will never receive, or may not have received."""
+        self.missed.labels(plugin, str(hook)).inc()
+
+    def count_late(self, plugin: str, hook: Hook) -> None:
+        """Count a notification that was delivered late."""
+        self.late.labels(plugin, str(hook)).inc()
 
     def count_call(self, call: str, outcome: str) -> None:
         """Count a held call."""

@@ -5,7 +5,7 @@ from governor.runtimeproxy.cri.messages import pod_of
 from governor.runtimeproxy.environment import NO_VARIABLES
 from governor.runtimeproxy.ops.control import Subject
 from governor.runtimeproxy.store.records import ContainerRecord, Sandbox, new_container
-from governor.runtimeproxy.workload import Container
+from governor.wire.hooks.workload import Container
 
 META = cri_pb2.PodSandboxMetadata(name="web", namespace="shop", uid="u-1")
 CONFIG = cri_pb2.PodSandboxConfig(metadata=META)

@@ -6,7 +6,7 @@ Both versions of the runtime service are treated alike.
 import copy
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from google.protobuf.message import DecodeError
 
@@ -29,8 +29,8 @@ from governor.runtimeproxy.hooks.calls import (
 )
 from governor.runtimeproxy.hooks.changes import Change, FieldPath, Value
 from governor.runtimeproxy.hooks.requests import Request
-from governor.runtimeproxy.workload import NO_IDENTITY, Container, Pod, PodIdentity, Resources
-from governor.wire.hooks import hooks_pb2
+from governor.wire.hooks import encoding, hooks_pb2
+from governor.wire.hooks.workload import NO_IDENTITY, Container, Pod, PodIdentity, Resources
 
 SERVICES: Final = ("runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService")
 CALLS: Final[Mapping[str, Call]] = {f"/{service}/{call}": call for service in SERVICES for call in Call}
@@ -210,21 +210,9 @@ def container_of(config: cri_pb2.ContainerConfig, cgroup_parent: str, container_
     )
 
 
-def resources_of(linux: cri_pb2.LinuxContainerResources | hooks_pb2.LinuxContainerResources) -> Resources:
-    """Return the resources in a message; the hook protocol writes them as CRI does."""
-    hugepages, unified = linux.hugepage_limits, linux.unified
-    return Resources(
-        linux.cpu_period,
-        linux.cpu_quota,
-        linux.cpu_shares,
-        linux.memory_limit_in_bytes,
-        linux.oom_score_adj,
-        linux.memory_swap_limit_in_bytes,
-        linux.cpuset_cpus,
-        linux.cpuset_mems,
-        {each.page_size: each.limit for each in hugepages} if hugepages else {},
-        dict(unified) if unified else {},
-    )
+def resources_of(linux: cri_pb2.LinuxContainerResources) -> Resources:
+    """Return the resources in a message, which has the fields of the hook protocol's."""
+    return encoding.resources_of(cast("hooks_pb2.LinuxContainerResources", linux))
 
 
 def set_field(message: Any, path: FieldPath, value: Value) -> None:

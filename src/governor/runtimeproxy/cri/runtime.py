@@ -10,7 +10,7 @@ from governor.runtimeproxy.cri.messages import SERVICES, identity_of
 from governor.runtimeproxy.cri.status import container_from_status, reported_resources, sandbox_from_status
 from governor.runtimeproxy.grpc.unary import UnaryClient
 from governor.runtimeproxy.store.records import ContainerRecord, ListedContainer, ListedSandbox, Sandbox
-from governor.runtimeproxy.workload import Resources
+from governor.wire.hooks.workload import Resources
 
 M = TypeVar("M", bound=Message)
 

@@ -15,7 +15,7 @@ from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.cri.messages import container_of, pod_of, resources_of
 from governor.runtimeproxy.environment import Environment, variable
 from governor.runtimeproxy.store.records import ContainerRecord, ListedContainer, Sandbox, new_container
-from governor.runtimeproxy.workload import Resources, overlaid
+from governor.wire.hooks.workload import Resources, overlaid
 
 _INFO: Final = "info"
 

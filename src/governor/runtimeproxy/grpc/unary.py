@@ -53,6 +53,8 @@ class UnaryClient:
         self._unsent: deque[UnaryCall] = deque()
         """Calls that wait for a connection."""
         self._connecting: asyncio.Task[None] | None = None
+        self.connections = 0
+        """Number of connections so far: it changes when the server was restarted."""
 
     @property
     def connected(self) -> bool:
@@ -120,6 +122,7 @@ class UnaryClient:
             return
         self._connecting = None
         self._connection = connection
+        self.connections += 1
         while self._unsent:
             call = self._unsent.popleft()
             call.stop_timer()

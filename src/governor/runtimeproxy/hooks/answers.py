@@ -33,8 +33,8 @@ from governor.runtimeproxy.hooks.calls import (
 from governor.runtimeproxy.hooks.changes import Difference
 from governor.runtimeproxy.hooks.questions import Question
 from governor.runtimeproxy.hooks.resources import entry_differences, resource_differences
-from governor.runtimeproxy.workload import Resources
 from governor.values.secret import Secret
+from governor.wire.hooks.workload import Resources
 
 _NOTHING: Final = Resources()
 

@@ -32,8 +32,8 @@ from governor.runtimeproxy.hooks.subject import subject_of
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
 from governor.runtimeproxy.store.records import ContainerRecord, new_container
-from governor.runtimeproxy.workload import Container, Pod
 from governor.wire.hooks.points import Hook
+from governor.wire.hooks.workload import Container, Pod
 
 RUNTIME_RESERVE_S: Final = 5.0
 """Part of a call's deadline that is kept for the runtime."""

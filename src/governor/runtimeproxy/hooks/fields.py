@@ -18,7 +18,7 @@ from governor.runtimeproxy.hooks.calls import (
 )
 from governor.runtimeproxy.hooks.changes import Change, FieldPath, Value
 from governor.runtimeproxy.hooks.requests import Request
-from governor.runtimeproxy.workload import Container, Pod, Resources
+from governor.wire.hooks.workload import Container, Pod, Resources
 
 S = TypeVar("S", Pod, Container, Request)
 

@@ -11,7 +11,7 @@ from governor.runtimeproxy.hooks.calls import ENVIRONMENT, Call
 from governor.runtimeproxy.hooks.changes import Change
 from governor.runtimeproxy.hooks.requests import Request
 from governor.runtimeproxy.store.records import ContainerRecord, Records, Sandbox, updated_container
-from governor.runtimeproxy.workload import Container, Pod, Resources
+from governor.wire.hooks.workload import Container, Pod, Resources
 
 
 class Question(msgspec.Struct, frozen=True):

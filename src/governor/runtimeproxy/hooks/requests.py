@@ -8,7 +8,7 @@ import msgspec
 from governor.runtimeproxy.environment import NO_VARIABLES, Environment
 from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.changes import Change
-from governor.runtimeproxy.workload import Container, Pod, Resources
+from governor.wire.hooks.workload import Container, Pod, Resources
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from governor.errors import invalid
 from governor.runtimeproxy.hooks.changes import Difference
-from governor.runtimeproxy.workload import HUGEPAGES, UNIFIED, Resources
+from governor.wire.hooks.workload import HUGEPAGES, UNIFIED, Resources
 
 _UNLIMITED: Final = -1
 _INT64_MAX: Final = 2**63 - 1

@@ -3,7 +3,7 @@
 from governor.runtimeproxy.hooks.requests import Request
 from governor.runtimeproxy.ops.control import Subject
 from governor.runtimeproxy.store.records import Records
-from governor.runtimeproxy.workload import Pod
+from governor.wire.hooks.workload import Pod
 
 
 def subject_of(request: Request, records: Records) -> Subject:

@@ -22,8 +22,8 @@ from governor.runtimeproxy.ops.control import (
 from governor.runtimeproxy.store.cache import RecordCache, Runtime
 from governor.runtimeproxy.store.history import History
 from governor.runtimeproxy.store.records import ContainerRecord, Sandbox
-from governor.runtimeproxy.workload import Container, Pod, Resources
 from governor.wire.hooks.points import Hook
+from governor.wire.hooks.workload import Container, Pod, Resources
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ time than configured.
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from governor.errors import GovernorError, Kind
@@ -19,12 +20,13 @@ from governor.process.telemetry import logging
 from governor.runtimeproxy.grpc.unary import Metadata, Result, UnaryCall, UnaryClient, request_fields
 from governor.runtimeproxy.hooks.answers import differences
 from governor.runtimeproxy.hooks.changes import Difference
-from governor.runtimeproxy.hooks.handlers import Done, Handlers, Limits
+from governor.runtimeproxy.hooks.handlers import Done, FailurePolicy, Handlers, Limits
 from governor.runtimeproxy.hooks.questions import Question
 from governor.runtimeproxy.http2.header_blocks import Fields
 from governor.runtimeproxy.plugins.messages import QuestionEncoder, decode_answer
 from governor.runtimeproxy.plugins.registration import EnvironmentMode, Registration
 from governor.runtimeproxy.plugins.registry import Problem, Registrations
+from governor.runtimeproxy.plugins.resync import Backlog, ResyncMetrics
 from governor.values.selectors import mismatch as selector_mismatch
 from governor.wire.hooks.points import Hook
 
@@ -45,8 +47,9 @@ class Plugins:
     ``timeout_s`` applies to plugins whose file sets no timeout.
     """
 
-    def __init__(self, clock: Clock, timeout_s: float, handlers: Handlers) -> None:
+    def __init__(self, clock: Clock, timeout_s: float, handlers: Handlers, metrics: ResyncMetrics) -> None:
         self.registrations = Registrations()
+        self._metrics = metrics
         self._handlers = handlers
         self._clock = clock
         self._timeout_s = timeout_s
@@ -69,8 +72,15 @@ class Plugins:
         key = _key(registration)
         client = self._clients.get(key)
         if client is None:
-            client = self._clients[key] = PluginClient(registration, self._clock, self._rng)
+            backlog = Backlog(registration.name, self._metrics)
+            client = self._clients[key] = PluginClient(registration, self._clock, self._rng, backlog)
+        client.synchronizes = registration.synchronizes
         return RemotePlugin(registration, client, self._encoder, registration.timeout_s or self._timeout_s)
+
+    @property
+    def clients(self) -> "list[PluginClient]":
+        """Return the clients of all plugins."""
+        return list(self._clients.values())
 
     def close(self) -> None:
         """Close all connections."""
@@ -105,7 +115,21 @@ class RemotePlugin:
 
     def start(self, hook: Hook, message: bytes, limits: Limits, done: Done) -> "PluginCall":
         """Send a question; raise if the plugin's circuit is open."""
-        return self._client.start(hook, message, limits.timeout_s, self._min_timeout_s, limits.metadata, done)
+        call = partial(self._client.start, hook, message, limits.timeout_s, self._min_timeout_s, limits.metadata)
+        # What a required plugin has missed, kubelet repeats.
+        if not hook.is_post or self.settings.policies[hook] is FailurePolicy.FAIL:
+            return call(done)
+
+        def ended(result: Result) -> None:
+            if isinstance(result, GovernorError):
+                self._client.backlog.add(hook, message, result)
+            done(result)
+
+        try:
+            return call(ended)
+        except GovernorError as error:
+            self._client.backlog.add(hook, message, error)
+            raise
 
     def changes(self, hook: Hook, original: Question, asked: Question, response: bytes) -> Iterator[Difference]:
         """Return what the plugin changes by its response; raise INVALID if it cannot be used."""
@@ -120,8 +144,11 @@ class RemotePlugin:
 class PluginClient:
     """Connection and circuit breaker of one plugin."""
 
-    def __init__(self, registration: Registration, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, registration: Registration, clock: Clock, rng: random.Random, backlog: Backlog) -> None:
         self._clock = clock
+        self.name = registration.name
+        self.backlog = backlog
+        self.synchronizes = False
         name = f"plugin {registration.name}"
         self._client = UnaryClient(registration.endpoint, name)
         self._breaker = Breaker(name, _BREAKER_POLICY, clock, rng)
@@ -138,9 +165,15 @@ class PluginClient:
         """Close the connection."""
         self._client.close()
 
+    @property
+    def connection(self) -> UnaryClient:
+        """Return the connection, for calls without a hook."""
+        return self._client
+
     def retire(self) -> None:
         """Close the connection once all running calls have ended."""
         self._retired = True
+        self.backlog.drop()
         if not self._calls:
             self.close()
 

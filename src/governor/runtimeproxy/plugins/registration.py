@@ -10,6 +10,7 @@
 | ``selector`` | ``matchLabels`` and ``matchExpressions`` on the pod's labels | all pods |
 | ``environment`` | ``merge``, or ``replace``: variables missing from a response are removed | ``merge`` |
 | ``remember`` | a list with ``environment``: hooks after the creation get the variables too | nothing is remembered |
+| ``synchronize`` | whether the plugin is told what exists whenever it has been connected | ``false`` |
 | ``mode`` | ``enforce``, or ``observe``: changes are recorded and not made | ``enforce`` |
 
 A null key counts as absent, as in koord-runtime-proxy. Unknown keys cause a warning and have no effect.
@@ -59,6 +60,7 @@ class Registration(msgspec.Struct, frozen=True):
     environment: EnvironmentMode = EnvironmentMode.MERGE
     remembers_environment: bool = False
     mode: Mode = Mode.ENFORCE
+    synchronizes: bool = False
 
     @property
     def label_keys(self) -> tuple[str, ...]:
@@ -87,6 +89,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     environment: EnvironmentMode = EnvironmentMode.MERGE
     remember: tuple[Literal["environment"], ...] = ()
     mode: Mode = Mode.ENFORCE
+    synchronize: bool = False
 
 
 class RegistrationReader:
@@ -116,6 +119,7 @@ class RegistrationReader:
             environment=written.environment,
             remembers_environment="environment" in written.remember,
             mode=written.mode,
+            synchronizes=written.synchronize,
         )
         return None if self.errors else registration
 

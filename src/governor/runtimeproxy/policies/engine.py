@@ -28,11 +28,11 @@ from governor.runtimeproxy.policies.policy import (
     QosClass,
     ResourceValues,
 )
-from governor.runtimeproxy.workload import HUGEPAGES, SCALARS, UNIFIED, Container, Pod, Resources
 from governor.values.secret import Secret
 from governor.values.selectors import actual, matches
 from governor.values.selectors import mismatch as selector_mismatch
 from governor.wire.hooks.points import Hook
+from governor.wire.hooks.workload import HUGEPAGES, SCALARS, UNIFIED, Container, Pod, Resources
 
 _NOTHING: Final = Resources()
 _LEAST: Final = {"cpu_shares": 2, "cpu_quota": 1_000}

@@ -25,9 +25,9 @@ from governor.runtimeproxy.hooks.calls import (
 )
 from governor.runtimeproxy.hooks.handlers import FailurePolicy, Mode
 from governor.runtimeproxy.hooks.resources import NUMBERS
-from governor.runtimeproxy.workload import HUGEPAGES, UNIFIED
 from governor.values.selectors import Expression
 from governor.wire.hooks.points import Hook
+from governor.wire.hooks.workload import HUGEPAGES, UNIFIED
 
 API_VERSION: Final = "runtime-governor.dev/v1alpha1"
 PREFIX: Final = "policy/"

@@ -24,7 +24,7 @@ from governor.runtimeproxy.store.records import (
     with_id,
     with_resources,
 )
-from governor.runtimeproxy.workload import Pod, Resources
+from governor.wire.hooks.workload import Pod, Resources
 
 _RESYNC_S: Final = 60.0
 _RETRY_S: Final = 1.0

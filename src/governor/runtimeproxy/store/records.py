@@ -10,7 +10,7 @@ import msgspec
 
 from governor.runtimeproxy.environment import Environment
 from governor.runtimeproxy.hooks.requests import Request
-from governor.runtimeproxy.workload import NO_IDENTITY, Container, Pod, PodIdentity, Resources, overlaid
+from governor.wire.hooks.workload import NO_IDENTITY, Container, Pod, PodIdentity, Resources, overlaid
 
 _MAX_NAMES: Final = 64
 _MAX_NAMES_BYTES: Final = 2048

@@ -10,7 +10,7 @@ from governor.runtimeproxy.cri import cri_pb2
 from governor.runtimeproxy.cri.status import container_from_status, sandbox_from_status
 from governor.runtimeproxy.environment import decode_environment
 from governor.runtimeproxy.store.records import ListedContainer
-from governor.runtimeproxy.workload import Resources
+from governor.wire.hooks.workload import Resources
 
 LISTED = ListedContainer("c", "s")
 

@@ -9,11 +9,12 @@ from governor.runtimeproxy.grpc.framing import wrap
 from governor.runtimeproxy.hooks.calls import DEVICES, MOUNTS, Call
 from governor.runtimeproxy.hooks.questions import Question, question_for
 from governor.runtimeproxy.hooks.requests import Request
-from governor.runtimeproxy.plugins.messages import QuestionEncoder, pod_request
+from governor.runtimeproxy.plugins.messages import QuestionEncoder
 from governor.runtimeproxy.store.records import Sandbox
-from governor.runtimeproxy.workload import Container, Pod
 from governor.wire.hooks import hooks_pb2 as hooks
+from governor.wire.hooks.encoding import pod_message
 from governor.wire.hooks.points import Hook, decode_request
+from governor.wire.hooks.workload import Container, Pod
 from tests.unit.runtimeproxy.hooks.requests import (
     KUBELET,
     POD,
@@ -142,7 +143,7 @@ def test_a_container_that_starts_or_stops_is_described_by_its_record() -> None:
 
 def test_a_pod_that_stops_is_described_by_its_record() -> None:
     request = cri.StopPodSandboxRequest(pod_sandbox_id="s")
-    assert sent(begun(Call.STOP_POD_SANDBOX, request, recorded_container())) == pod_request(pod_of(POD, "runc"))
+    assert sent(begun(Call.STOP_POD_SANDBOX, request, recorded_container())) == pod_message(pod_of(POD, "runc"))
 
 
 @pytest.mark.parametrize(

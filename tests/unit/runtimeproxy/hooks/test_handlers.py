@@ -6,15 +6,17 @@ import msgspec
 import pytest
 
 from governor.process.clock import VirtualClock
+from governor.process.telemetry.instruments import Registry
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.runtimeproxy.hooks.handlers import Handler, Handlers
 from governor.runtimeproxy.hooks.questions import Question
 from governor.runtimeproxy.hooks.rounds import HookSettings, skips
+from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.plugins.registry import Registrations, reload
 from governor.runtimeproxy.policies.source import PolicySource
-from governor.runtimeproxy.workload import Pod
 from governor.wire.hooks.points import Hook
+from governor.wire.hooks.workload import Pod
 
 GOOD = {
     "remote-endpoint": "/run/a.sock",
@@ -28,7 +30,7 @@ def handlers(**files: Mapping[str, object]) -> Handlers:
     """Return the handlers of these plugin files."""
     found = Handlers()
     contents = {f"{name}.json": msgspec.json.encode(each) for name, each in files.items()}
-    Plugins(VirtualClock(), 2.0, found).replace(reload(Registrations(), contents))
+    Plugins(VirtualClock(), 2.0, found, HookMetrics(Registry())).replace(reload(Registrations(), contents))
     return found
 
 

@@ -13,7 +13,7 @@ from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
 from governor.runtimeproxy.hooks.merge import MergedRequest
 from governor.runtimeproxy.store.records import Sandbox, new_container
-from governor.runtimeproxy.workload import Container, Pod, Resources
+from governor.wire.hooks.workload import Container, Pod, Resources
 from tests.unit.runtimeproxy.hooks.strategies import (
     FixedRecords,
     add,

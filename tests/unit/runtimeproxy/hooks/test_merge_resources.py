@@ -7,8 +7,8 @@ import pytest
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.cri import cri_pb2 as cri
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.workload import FIELDS
 from governor.wire.hooks import hooks_pb2 as hooks
+from governor.wire.hooks.workload import FIELDS
 from tests.unit.runtimeproxy.hooks.requests import (
     KUBELET,
     POD,

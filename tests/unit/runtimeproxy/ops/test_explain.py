@@ -9,17 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.process.clock import VirtualClock
+from governor.process.telemetry.instruments import Registry
 from governor.runtimeproxy.hooks.handlers import FailurePolicy
 from governor.runtimeproxy.hooks.questions import Question
+from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops.explain import why_not_called
 from governor.runtimeproxy.ops.lint import Entry, excessive_timeouts, shared_orders
 from governor.runtimeproxy.plugins.client import PluginClient, RemotePlugin
 from governor.runtimeproxy.plugins.messages import QuestionEncoder
 from governor.runtimeproxy.plugins.registration import Registration
+from governor.runtimeproxy.plugins.resync import Backlog
 from governor.runtimeproxy.settings import Settings
-from governor.runtimeproxy.workload import Pod
 from governor.values.selectors import Expression, Operator
 from governor.wire.hooks.points import Hook
+from governor.wire.hooks.workload import Pod
 
 RUN, CREATE = Hook.PRE_RUN_POD_SANDBOX, Hook.PRE_CREATE_CONTAINER
 
@@ -34,7 +37,7 @@ def registered(*plugins: Registration) -> list[Entry]:
 
 def handler(registration: Registration) -> RemotePlugin:
     clock = VirtualClock()
-    client = PluginClient(registration, clock, random.Random(1))
+    client = PluginClient(registration, clock, random.Random(1), Backlog(registration.name, HookMetrics(Registry())))
     return RemotePlugin(registration, client, QuestionEncoder(), 2.0)
 
 

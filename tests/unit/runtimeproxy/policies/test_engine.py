@@ -10,8 +10,8 @@ from governor.runtimeproxy.hooks.changes import ConflictPolicy, Difference
 from governor.runtimeproxy.hooks.questions import Question
 from governor.runtimeproxy.policies.engine import qos_class
 from governor.runtimeproxy.policies.policy import QosClass
-from governor.runtimeproxy.workload import Container, Pod, PodIdentity
 from governor.wire.hooks.points import Hook
+from governor.wire.hooks.workload import Container, Pod, PodIdentity
 from tests.unit.runtimeproxy.hooks.requests import KUBELET, change_texts, creation, resources_of, update
 from tests.unit.runtimeproxy.hooks.strategies import UNKNOWN, FixedRecords, begun, create_requests, result
 from tests.unit.runtimeproxy.policies.documents import policy

@@ -12,7 +12,7 @@ from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.requests import Request
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.records import ContainerRecord, ListedContainer, ListedSandbox, Sandbox, new_container
-from governor.runtimeproxy.workload import Container, Pod, Resources
+from governor.wire.hooks.workload import Container, Pod, Resources
 
 
 class FakeRuntime:

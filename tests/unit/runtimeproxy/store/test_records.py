@@ -6,7 +6,7 @@ from governor.runtimeproxy.environment import decode_environment
 from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.requests import Request
 from governor.runtimeproxy.store.records import Sandbox, updated_container, updated_sandbox, with_id
-from governor.runtimeproxy.workload import Resources
+from governor.wire.hooks.workload import Resources
 from tests.unit.runtimeproxy.hooks.requests import (
     KUBELET,
     POD,

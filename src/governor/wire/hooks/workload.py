@@ -1,6 +1,6 @@
 """Pods, containers and their resources in no runtime's protocol: what hooks, records and explanations are about.
 
-Each protocol translates from and to these: ``cri`` for kubelet's, ``plugins`` for that of hook plugins.
+Each protocol translates from and to these: ``encoding`` the hook protocol, ``runtimeproxy.cri`` kubelet's.
 """
 
 from collections.abc import Mapping
