@@ -193,7 +193,7 @@ def _scalar(field: str, scalable: int | str, changes: PodChanges | ContainerChan
     value: int | str | None = getattr(given, field)
     if value is not None:
         return value
-    factor = getattr(changes.scale, field) if field in SCALED else None
+    factor: float | None = getattr(changes.scale, field) if field in SCALED else None
     if factor is not None and isinstance(scalable, int) and scalable > 0:
         return max(round(scalable * factor), _LEAST.get(field, 1))
     if any(CLEARABLE.get(each) == field for each in changes.clear):

@@ -97,7 +97,8 @@ class _Reader:
             written = msgspec.convert(document.value, Document)
         except msgspec.ValidationError as error:
             path, reason = explain(error, Document, document.value)
-            self._error(render(path), reason, document.line_of(path))
+            steps = tuple(each for each in path if isinstance(each, (str, int)))
+            self._error(render(path), reason, document.line_of(steps))
             return None
         line, spec = document.line_of(("metadata", "name")), written.spec
         name = f"{PREFIX}{written.metadata.name}"

@@ -101,7 +101,11 @@ def test_files_of_cgroup_v2_are_rejected_on_a_node_with_cgroup_v1() -> None:
 
 
 def test_unreadable_large_and_hidden_files() -> None:
-    contents = {"a.yaml": PermissionError(13, "Permission denied"), "b.yaml": b"#" * 2**21, ".c.yaml": b"{"}
+    contents: dict[str, bytes | OSError] = {
+        "a.yaml": PermissionError(13, "Permission denied"),
+        "b.yaml": b"#" * 2**21,
+        ".c.yaml": b"{",
+    }
     found = reload(Policies(), contents, has_unified=True)
     assert [each.partition(";")[0] for each in texts(found)] == [
         "error: a.yaml: cannot be read: Permission denied",
