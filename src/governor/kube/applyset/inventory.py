@@ -294,8 +294,8 @@ class ClaimGuard:
             await self._read()
 
     async def before_write(self) -> None:
-        """Read the claim if the last read is too old."""
-        if self._claim is not None and self._is_older_than(CLAIM_TTL_S):
+        """Read the claim until the last read is not too old: the process may be suspended during a read."""
+        while self._claim is not None and self._is_older_than(CLAIM_TTL_S):
             await self._read()
 
     def _is_older_than(self, seconds: float) -> bool:

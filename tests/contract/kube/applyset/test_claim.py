@@ -292,6 +292,8 @@ class StoppingClient(Client):
         if self.stopped and request.method != "GET":
             self.writes.append(str(request))
         response = await super().send(request)
+        if request.method == "PUT" and when == "before-write":
+            await asyncio.sleep(0.02)  # the claim is old when the first write begins
         if not self.stopped and request.method == method and request.path.endswith("/inventory") and started(request):
             self.stopped = True
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -314,7 +316,8 @@ async def main(file, namespace, cluster_uid):
         except GovernorError as error:
             print(error.code, client.writes, flush=True)
 
-method = sys.argv[1]
+when = sys.argv[1]
+method = "PUT" if when == "after-swap" else "GET"
 asyncio.run(main(*sys.argv[2:]))
 """
 
@@ -331,13 +334,13 @@ async def _holder(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
         await process.wait()
 
 
-@pytest.mark.parametrize("stopped_after", ["PUT", "GET"], ids=["after its swap", "after the read before a stage"])
+@pytest.mark.parametrize("when", ["after-swap", "before-stage", "before-write"])
 async def test_a_holder_that_is_stopped_before_its_write_writes_nothing_when_it_continues(
-    api: ControlPlane, client: Client, namespace: str, cluster_uid: str, stopped_after: str
+    api: ControlPlane, client: Client, namespace: str, cluster_uid: str, when: str
 ) -> None:
     first = make_set(client, namespace, claim=Claim("hub-a", 1, 1, cluster_uid))
     await first.converge([config_map("a", by="first")])
-    async with _holder(stopped_after, str(api.kubeconfig), namespace, cluster_uid) as process:
+    async with _holder(when, str(api.kubeconfig), namespace, cluster_uid) as process:
 
         async def stopped() -> bool:
             return Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2].startswith("T")
