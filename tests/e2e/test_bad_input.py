@@ -15,6 +15,7 @@ from demo.programs import GovernorServer
 from governor.cli.main import run
 from governor.client import Client
 from governor.wire.rest import ChangeRequest
+from testbed.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -123,6 +124,11 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gove
         for component in orders["spec"]["resources"]:
             component["spec"]["metadata"] = [{"name": "enableTLS", "value": "false"}]
         await api.change(ChangeRequest((documents.runtime("r1"), orders)))
+
+        async def is_issued() -> bool:
+            return [view.sequence for view in await api.runtimes()] == [1]
+
+        await until(is_issued)
         yield server
 
 
