@@ -80,13 +80,15 @@ async def test_the_reconciler_needs_all_of_its_permissions_and_no_other(
 
     allowed = granted(rendered["Role"]) | granted(rendered["ClusterRole"])
     # By server-side apply, which is a patch: the API server checks this verb if the object does not exist.
-    created = {("create", "moduleinstances"), ("create", "customresourcedefinitions")}
-    sent = {used(each) for each in requests} | created | {("impersonate", "serviceaccounts")}
+    created = {("create", each) for each in ("moduleinstances", "customresourcedefinitions", *PROTECTION)}
+    checked = {("impersonate", "serviceaccounts"), ("override", "moduleinstances")}
+    sent = {used(each) for each in requests} | created | checked
     assert sent - allowed <= OF_THE_TENANT, "a request that no rule allows"
     unused = allowed - sent
     assert unused == UNUSED_HERE, "a rule that no request needs"
 
 
+PROTECTION = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 UNUSED_HERE = {("patch", each) for each in ("modules", "installations")}
 """Objects of these kinds are stored again in the same way as Channels."""
 
@@ -117,7 +119,7 @@ async def install_for_tenant(hub: HubBed, path: Path) -> None:
     await hub.add_module("tenant", chart=source, namespace=space)
     for count in (1, 2):
         values = {"count": count}
-        await hub.install("tenant", "tenant", values=values, serviceAccountName="tenant")
+        await hub.install("tenant", "tenant", values=values, serviceAccountName="tenant", protection="policy")
         found = functools.partial(is_ready_with, values)
         await hub.shows("ModuleInstance", "tenant.local", found)
     assert len((await hub.client.get(CONFIG_MAPS, "passwords", space))["data"]) == 2

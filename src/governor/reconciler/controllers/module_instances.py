@@ -67,6 +67,7 @@ from governor.reconciler.steps.dependencies import check_dependencies
 from governor.reconciler.steps.health import check_health
 from governor.reconciler.steps.hooks import run_after, run_before, write_record
 from governor.reconciler.steps.inputs import check_connection, check_hold, check_module, check_version, read_values
+from governor.reconciler.steps.protection import protect
 from governor.reconciler.steps.removal import remove
 from governor.reconciler.steps.rendering import render
 from governor.reconciler.steps.step import (
@@ -108,6 +109,7 @@ STEPS: Final[Sequence[Step]] = (
     prepare,
     run_before,
     apply,
+    protect,
     run_after,
     check_deviation,
     check_health,

@@ -28,7 +28,7 @@ from governor.reconciler.kinds.definition import (
     exactly_one_rule,
     validated,
 )
-from governor.reconciler.kinds.module import DriftPolicy
+from governor.reconciler.kinds.module import DriftPolicy, Protection
 from governor.reconciler.kinds.state import READY, RESOLVED, State
 from governor.values import selectors
 
@@ -130,6 +130,8 @@ class InstallationSpec(Part, frozen=True):
     empty, the permissions of the reconciler apply: a user who may create Installations can then do all that it can."""
     drift: Annotated[DriftPolicy, ATOMIC] | None = None
     """Replaces the drift policy of the Module."""
+    protection: Protection | None = None
+    """Replaces the protection of the Module."""
     deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
     """What happens to the module's objects when the Installation is deleted or no longer selects the cluster."""
     adopt: AdoptionField | None = None

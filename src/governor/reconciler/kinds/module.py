@@ -40,6 +40,17 @@ class CustomResources(enum.StrEnum):
     """They are deleted with the definitions."""
 
 
+class Protection(enum.StrEnum):
+    """How the objects of a module are protected from changes by others."""
+
+    NONE = "none"
+    """Not at all: changes of others are neither looked for nor repaired, whatever the drift policy says."""
+    DRIFT = "drift"
+    """As the drift policy says."""
+    POLICY = "policy"
+    """In addition, an admission policy lets the API server refuse changes and deletions by others."""
+
+
 class Chart(Part, frozen=True):
     """Where the chart of a module comes from, and which content it must have."""
 
@@ -113,6 +124,8 @@ class ModuleSpec(Part, frozen=True):
     """When the module counts as ready."""
     drift: DriftPolicy = DriftPolicy()
     """What happens when another client changes the module's objects. An Installation can override it."""
+    protection: Protection = Protection.DRIFT
+    """How the objects are protected from changes by others. An Installation can override it."""
     custom_resources: CustomResources = CustomResources.BLOCK
     """What happens to custom resources of others when the module that defines their kinds is removed."""
 

@@ -31,7 +31,7 @@ from governor.reconciler.kinds.definition import (
 )
 from governor.reconciler.kinds.failure import Failure
 from governor.reconciler.kinds.installation import DeletionPolicy, OnFailure, ValuesSource
-from governor.reconciler.kinds.module import CustomResources, DriftPolicy
+from governor.reconciler.kinds.module import CustomResources, DriftPolicy, Protection
 from governor.reconciler.kinds.state import Problem, State
 
 LABEL_PREFIX: Final = f"reconciler.{GROUP}"
@@ -82,6 +82,8 @@ class ModuleInstanceSpec(Part, frozen=True):
     """Service account whose permissions limit what the chart may contain; empty for those of the reconciler."""
     drift: Annotated[DriftPolicy, ATOMIC] = DriftPolicy()
     """What happens when another client changes the module's objects."""
+    protection: Protection = Protection.DRIFT
+    """How the objects are protected from changes by others."""
     custom_resources: CustomResources = CustomResources.BLOCK
     """What happens to custom resources of others when the module is removed."""
     deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
@@ -214,6 +216,8 @@ class ModuleInstanceStatus(Status, frozen=True, gc=False):
     """Digest of the inventory of applied objects, which is stored in the cluster itself."""
     objects: int = 0
     """Number of applied objects."""
+    policy_digest: str = ""
+    """Digest of the admission policy that protects the objects; empty without one."""
     last_applied: Applied | None = None
     """What was applied last, with all of its hooks."""
     attempt: Attempt | None = None

@@ -19,6 +19,7 @@ MANAGER: Final = "governor-modules"
 LABEL_PREFIX: Final = f"modules.{GROUP}"
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
 _HOOKS: Final = "hooks"
+_POLICY: Final = "policy"
 _HOOK_MARK: Final = {"helm.sh/hook": "*"}
 _MAX_LABEL: Final = 63
 
@@ -69,6 +70,11 @@ def owner_of(module: str, namespace: str) -> Owner:
 def hooks_owner_of(module: str, namespace: str) -> Owner:
     """Return the owner of the objects of a module's hooks."""
     return Owner(_owner_id(module, f"{_HOOKS}.{namespace}"), namespace, f"module-{module}.{_HOOKS}")
+
+
+def policy_owner_of(module: str, namespace: str) -> Owner:
+    """Return the owner of the admission policy that protects a module's objects."""
+    return Owner(_owner_id(module, f"{_POLICY}.{namespace}"), namespace, f"module-{module}.{_POLICY}")
 
 
 def _owner_id(module: str, rest: str) -> str:
@@ -130,6 +136,12 @@ def hook_objects(place: Place, instance: ModuleInstance) -> ApplySet:
         remove_adoptable=former is not None,
     )
     return _set(place, instance, hooks_owner_of(instance.spec.module, place.namespace), settings)
+
+
+def policy_objects(place: Place, instance: ModuleInstance) -> ApplySet:
+    """Return the set of the policy that protects a module's objects; a tenant has no permission to write it."""
+    owner = policy_owner_of(instance.spec.module, place.namespace)
+    return ApplySet(place.client, owner, SETTINGS, place.clock, claim_of(place, instance))
 
 
 def _set(place: Place, instance: ModuleInstance, owner: Owner, settings: Settings) -> ApplySet:

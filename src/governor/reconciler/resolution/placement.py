@@ -6,11 +6,12 @@ from typing import Final
 import msgspec
 
 from governor.domain.conditions import Actor
+from governor.domain.documents import Drift
 from governor.kube.reflector import Unreadable
 from governor.reconciler.kinds.cluster import Cluster
 from governor.reconciler.kinds.definition import Values
 from governor.reconciler.kinds.installation import Installation
-from governor.reconciler.kinds.module import Module
+from governor.reconciler.kinds.module import Module, Protection
 from governor.reconciler.kinds.module_instance import ModuleInstanceSpec
 from governor.reconciler.kinds.state import Problem
 from governor.reconciler.resolution.catalogue import DEPENDENCY_CYCLE, DEPENDENCY_MISSING, Catalogue
@@ -108,6 +109,9 @@ def _module(catalogue: Catalogue, installation: Installation, version: str | Pro
 
 def _spec(installation: Installation, cluster: Cluster, module: Module, values: Values) -> ModuleInstanceSpec:
     wanted, defaults = installation.spec, module.spec
+    drift, protection = wanted.drift or defaults.drift, wanted.protection or defaults.protection
+    if protection is Protection.NONE:
+        drift = msgspec.structs.replace(drift, mode=Drift.OFF)
     return ModuleInstanceSpec(
         module=defaults.module,
         cluster=cluster.metadata.name,
@@ -121,7 +125,8 @@ def _spec(installation: Installation, cluster: Cluster, module: Module, values: 
         values_from=wanted.values_from,
         depends_on=defaults.depends_on,
         service_account_name=wanted.service_account_name,
-        drift=wanted.drift or defaults.drift,
+        drift=drift,
+        protection=protection,
         custom_resources=defaults.custom_resources,
         deletion_policy=wanted.deletion_policy,
         adopt=wanted.adopt,

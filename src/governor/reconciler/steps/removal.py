@@ -37,6 +37,7 @@ from governor.reconciler.steps.namespaces import (
     namespace_manifest,
     namespace_ref,
 )
+from governor.reconciler.steps.protection import unprotect
 from governor.reconciler.steps.rendering import records_of
 from governor.reconciler.steps.step import (
     Halt,
@@ -93,6 +94,8 @@ async def orphan(work: Work) -> Work | Halt:
     if _is_cluster_deleted(work) or work.target is None or foreign_claim(work):
         return work
     place = work.on.place
+    if not isinstance(halted := await unprotect(work), Work):
+        return halted
     await hook_objects(place, work.instance).orphan()
     await module_objects(place, work.instance).orphan()
     await _forget(work)
@@ -227,6 +230,7 @@ STEPS: Final[Sequence[Step]] = (
     check_dependents,
     read_inventory,
     check_custom_resources,
+    unprotect,
     run_before_deletion,
     delete_objects,
     run_after_deletion,
