@@ -21,7 +21,7 @@ from governor.runtimeproxy.policies.policy import (
     Policy,
 )
 from governor.runtimeproxy.watched_directory import FILE_LIMIT_BYTES
-from governor.values.paths import render
+from governor.values.paths import Item, render
 from governor.values.structs import explain
 
 _POD_ONLY: Final = {"labels"}
@@ -97,8 +97,10 @@ class _Reader:
             written = msgspec.convert(document.value, Document)
         except msgspec.ValidationError as error:
             path, reason = explain(error, Document, document.value)
-            steps = tuple(each for each in path if isinstance(each, (str, int)))
-            self._error(render(path), reason, document.line_of(steps))
+            # Items of lists are addressed by number here.
+            self._error(
+                render(path), reason, document.line_of(tuple(each for each in path if not isinstance(each, Item)))
+            )
             return None
         line, spec = document.line_of(("metadata", "name")), written.spec
         name = f"{PREFIX}{written.metadata.name}"

@@ -138,8 +138,9 @@ def test_mounts_and_devices_are_set_and_cleared() -> None:
         "p changed container_mounts[\"/data\"] from '/srv' to '/srv:ro'",
         "p changed container_mounts[\"/x\"] from None to '/tmp/x'",
     ]
-    config = result(end).config  # type: ignore[union-attr]
-    assert isinstance(config, cri.ContainerConfig)
+    edited = result(end)
+    assert isinstance(edited, cri.CreateContainerRequest)
+    config = edited.config
     assert [(each.container_path, each.host_path, each.readonly) for each in config.mounts] == [
         ("/data", "/srv", True),
         ("/x", "/tmp/x", False),
