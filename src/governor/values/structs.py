@@ -69,7 +69,14 @@ def _node(expected: type[Any], path: Path) -> Any:
         else:
             fields = (field.type for field in getattr(node, "fields", ()) if field.encode_name == step)
             node = next(fields, getattr(node, "value_type", None))
+        node = _present(node)
     return node
+
+
+def _present(node: Any) -> Any:
+    """Return the type of a value that may be null, if there is only one."""
+    types = [each for each in getattr(node, "types", ()) if not isinstance(each, msgspec.inspect.NoneType)]
+    return types[0] if len(types) == 1 else node
 
 
 def _describe(reason: str, node: Any) -> str:

@@ -128,7 +128,7 @@ async def test_plugins_with_shared_orders_or_excessive_timeouts_are_reported(
     assert found == {
         (
             "warning two.json order: equals that of one.json, three.json, so they are called in the order "
-            "of their file names at PreCreateContainer"
+            "of their names at PreCreateContainer"
         ),
         (
             "warning one.json, three.json, two.json timeout: add up to 122 s for PreCreateContainer; of kubelet's "
@@ -170,6 +170,7 @@ async def test_null_keys_are_not_reported(plugin: HookPlugin, tmp_path: Path) ->
         "0",
         "2s",
         "Ignore",
+        "enforce",
         "all",
         "pods",
     ]
@@ -193,7 +194,7 @@ async def test_policies_are_checked_and_listed_among_the_plugins(plugin: HookPlu
     outcome = await lint(tmp_path)
 
     assert outcome.code == 1
-    assert "error: wrong.yaml:4: spec.pod.sets: unknown field; known fields: clear, scale, set" in outcome.out
+    assert "error: wrong.yaml:4: spec.pod.sets: unknown field; known fields: set, scale, clear" in outcome.out
     rows = [line for line in outcome.lines if line.startswith("PreCreateContainer")]
     assert ["policy/batch" in each for each in rows] == [False, True]
     assert rows[1].split()[-8:] == ["observe", "namespace", "in", "(shop),", "QoS", "class", "in", "(BestEffort)"]

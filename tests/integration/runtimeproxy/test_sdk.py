@@ -8,6 +8,7 @@ import pytest
 
 from governor.sdk.hooks.template import create
 from governor.sdk.hooks.testkit import replay
+from testbed.cri.fixtures import MakeDirectory
 from testbed.cri.peers import register
 from testbed.pytest_plugin import StartServer
 from testbed.server import Server, short_socket
@@ -54,12 +55,12 @@ async def shares(bed: Bed) -> str:
 
 
 async def test_a_plugin_from_the_template_observes_and_then_changes_containers(
-    own_bed: Bed, start_server: StartServer, short_directory: Path
+    own_bed: Bed, start_server: StartServer, peer_directory: MakeDirectory
 ) -> None:
+    directory = peer_directory()
+    directory.mkdir()
     batch = {**POD, "labels": {"tier": "batch"}}
-    observing = KitPlugin(
-        short_directory / "o", str(short_directory / "o" / "p" / "plugin.py"), str(own_bed.proxy.plugins)
-    )
+    observing = KitPlugin(directory / "o", str(directory / "o" / "p" / "plugin.py"), str(own_bed.proxy.plugins))
     await start_server(observing)
     await own_bed.proxy.wait_for_plugins(1)
 
@@ -71,9 +72,9 @@ async def test_a_plugin_from_the_template_observes_and_then_changes_containers(
     assert await own_bed.proxy.wait_for_lines("plugins observed a call")
     await observing.stop()
 
-    recorded = short_directory / "recorded.jsonl"
-    script = short_directory / "e" / "p" / "serve.py"
-    enforcing = KitPlugin(short_directory / "e", str(script), str(own_bed.proxy.plugins), str(recorded))
+    recorded = directory / "recorded.jsonl"
+    script = directory / "e" / "p" / "serve.py"
+    enforcing = KitPlugin(directory / "e", str(script), str(own_bed.proxy.plugins), str(recorded))
     script.write_text(RECORDING)
     await start_server(enforcing)
 
@@ -92,14 +93,15 @@ async def test_a_plugin_from_the_template_observes_and_then_changes_containers(
 
 
 @pytest.mark.soak
-async def test_the_example_in_go_changes_containers(own_bed: Bed, short_directory: Path) -> None:
+async def test_the_example_in_go_changes_containers(own_bed: Bed, peer_directory: MakeDirectory) -> None:
     """Its modules are downloaded, so it is no part of every run."""
-    built = short_directory / "built"
-    built.mkdir()
+    directory = peer_directory()
+    built = directory / "built"
+    built.mkdir(parents=True)
     source = REPOSITORY / "docs" / "how-to" / "examples" / "hook-plugin-go"
-    golang.Build(source, ["."]).compile(built, Steps("hook-plugin-go", short_directory / "build.log"))
+    golang.Build(source, ["."]).compile(built, Steps("hook-plugin-go", directory / "build.log"))
     (program,) = built.iterdir()
-    socket = short_directory / "go.sock"
+    socket = directory / "go.sock"
     process = await asyncio.create_subprocess_exec(program, str(socket))
     try:
         register(socket, own_bed.proxy.plugins, "go", ["PreCreateContainer"], failure_policy="Fail")

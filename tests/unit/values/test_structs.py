@@ -23,6 +23,7 @@ class Drawing(msgspec.Struct, rename={"line_width": "line-width"}):
     title: Annotated[str, msgspec.Meta(max_length=3)] = ""
     unit: Annotated[Literal["mm", "cm"], msgspec.Meta(description="the unit")] = "mm"
     code: Annotated[str, msgspec.Meta(pattern="^[0-9]+$")] = "0"
+    first: Dot | None = None
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,7 @@ class Drawing(msgspec.Struct, rename={"line_width": "line-width"}):
             "must be a string, not a list",
         ),
         ({"dots": [{"at": 1, "notes": {1: "b"}}]}, ("dots", 0, "notes"), "must be a string, not an integer"),
+        ({"dots": [], "first": {"to": 1}}, ("first", "to"), "unknown field; known fields: at, fillColour, notes"),
         ({"dots": [], "line-width": "2"}, ("line-width",), "must be an integer, not a string"),
         ({"dots": [], "title": "long"}, ("title",), "must have at most 3 characters"),
         ({"dots": [], "code": "x"}, ("code",), "has an invalid format"),
