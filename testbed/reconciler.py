@@ -13,13 +13,15 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
 
 
 class Reconciler(Server):
-    """``governor reconciler`` of one hub namespace with default settings; of the renderers it finds only one."""
+    """``governor reconciler`` of one hub namespace; of the renderers it finds only one."""
 
     def __init__(self, directory: Path, kubeconfig: Path, renderer: Path, namespace: str) -> None:
         super().__init__("governor-reconciler", directory, ["health"])
         self._kubeconfig = kubeconfig
         self._renderer = renderer
         self._namespace = namespace
+        self.settings: dict[str, str] = {}
+        """More settings, by the names of their variables without prefix; they are read at the start."""
 
     def command(self) -> list[str]:
         """Return the command line."""
@@ -38,7 +40,7 @@ class Reconciler(Server):
             "LOCAL_CLUSTER": "true",
             "HEALTH_LISTEN": f"127.0.0.1:{self.ports['health']}",
         }
-        prefixed = {f"GOVERNOR_RECONCILER_{name}": value for name, value in settings.items()}
+        prefixed = {f"GOVERNOR_RECONCILER_{name}": value for name, value in {**settings, **self.settings}.items()}
         return {**super().environment(), **prefixed, "PATH": os.pathsep.join([str(programs), os.defpath])}
 
     async def is_ready(self) -> bool:

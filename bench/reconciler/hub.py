@@ -27,6 +27,7 @@ from governor.kube.objects import Object
 from governor.kube.reflector import Reflector
 from governor.process.clock import SystemClock
 from governor.reconciler.charts.digests import digest_of
+from governor.reconciler.controllers.demand import DEPLOYMENTS
 from governor.reconciler.core_kinds import NAMESPACES
 from governor.reconciler.kinds.cluster import LOCAL
 from governor.reconciler.kinds.definition import Definition
@@ -37,10 +38,12 @@ from governor.reconciler.kinds.state import State
 from governor.reconciler.main import NAME as LEASE
 from testbed.kube.control_plane import ControlPlane
 from testbed.reconciler import Reconciler
+from testbed.waiting import until
 from toolchain.errors import TestbedError, tail
 
 MANAGER: Final = "bench"
 VERSION: Final = "1.0.0"
+WORKERS: Final = "workers"
 CAUGHT_UP_WITHIN_S: Final = 300.0
 LATE_S: Final = 5.0
 """How long writes are counted after the restarted reconciler has caught up: some are delayed on purpose."""
@@ -99,6 +102,15 @@ def is_applied(instance: ModuleInstance, revision: str) -> bool:
         and status.last_applied is not None
         and status.last_applied.version == spec.version
     )
+
+
+def _workers() -> Object:
+    """Return the Deployment of workers; no controller runs its pods."""
+    labels = {"app": WORKERS}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "worker", "image": "worker"}]}}
+    metadata = {"name": WORKERS, "namespace": HUB}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
 class Hub:
@@ -167,6 +179,19 @@ class Hub:
         require_running(self.pids)
         received = (await requests.read(self.client)).since(before)
         return Restart(seconds, cpu, received.writes, received.lists)
+
+    async def watch_only(self) -> None:
+        """Start the reconciler again as a process that only watches, with workers at zero."""
+        await self.program.kill()
+        await release_lease(self.client)
+        await self.client.apply(DEPLOYMENTS, _workers(), manager=MANAGER)
+        self.program.settings.update(ROLE="watch", WORKER_DEPLOYMENT=WORKERS, WORKER_IDLE="0")
+        await self.program.start()
+
+        async def is_scaled() -> bool:
+            return "governor_reconciler_workers 0" in await self.program.metrics()
+
+        await until(is_scaled, within_s=CAUGHT_UP_WITHIN_S, every_s=_POLL_S)
 
     async def _until_caught_up(self, modules: int, began_s: float) -> None:
         while not is_caught_up(metrics := await self.program.metrics(), modules):

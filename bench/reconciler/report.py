@@ -25,6 +25,8 @@ class Figures(msgspec.Struct, frozen=True):
     idle: Idle
     restart: Restart | None = None
     """None for a controller that the benchmark cannot restart."""
+    watching: Idle | None = None
+    """The watching process alone, with workers at zero; None for a controller that has none."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -59,6 +61,9 @@ def rows(renderer: str) -> Sequence[Row]:
         Row("idle: MiB", lambda each: each.idle.resident_mib, 0, 167.0, 120.0),
         Row("idle: writes", lambda each: sum(each.idle.writes.values()), aim=0.0),
         Row("idle: CPU s of renderers", lambda each: each.idle.cpu.children_s if each.idle.cpu else None, 2, aim=0.0),
+        Row("workers at zero: % of a core", _watching(lambda each: each.cpu_percent), 2, aim=0.2),
+        Row("workers at zero: MiB", _watching(lambda each: each.resident_mib), 0, aim=120.0),
+        Row("workers at zero: writes", _watching(lambda each: sum(each.writes.values())), aim=0.0),
         Row("restart: s until caught up", _restarted(lambda each: each.seconds), 1, aim=5.0),
         Row("restart: CPU s", _restarted(lambda each: each.cpu.total_s), 1),
         Row("restart: CPU s of renderers", _restarted(lambda each: each.cpu.children_s), 2, aim=0.0),
@@ -83,6 +88,10 @@ def _rollout_rows(
     yield Row(f"{name}: CPU s of API server and etcd", lambda each: of(each).server_cpu_s, 1)
     yield Row(f"{name}: MiB at most", lambda each: of(each).peak_mib, 0, mib, mib)
     yield Row(f"{name}: requests per module", lambda each: of(each).requests / each.modules, 1)
+
+
+def _watching(pick: Callable[[Idle], float | None]) -> Callable[[Figures], float | None]:
+    return lambda each: pick(each.watching) if each.watching else None
 
 
 def _restarted(pick: Callable[[Restart], float]) -> Callable[[Figures], float | None]:

@@ -16,6 +16,15 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
+{{- define "governor-reconciler.worker-name" -}}
+{{ include "governor-reconciler.name" . }}-worker
+{{- end }}
+
+{{- define "governor-reconciler.worker-selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-worker
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
 {{- define "governor-reconciler.labels" -}}
 {{ include "governor-reconciler.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -29,8 +29,13 @@ from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.controllers.channels import channels_controller
 from governor.reconciler.controllers.cluster_states import cluster_states_controller
 from governor.reconciler.controllers.clusters import clusters_controller
+from governor.reconciler.controllers.demand import Demand, ModuleObservation, WorkerScaler
 from governor.reconciler.controllers.installations import installations_controller
-from governor.reconciler.controllers.module_instances import ModuleWork, module_instances_controller
+from governor.reconciler.controllers.module_instances import (
+    ModuleWork,
+    module_instances_controller,
+    module_observation_controller,
+)
 from governor.reconciler.controllers.notifications import (
     Wakeups,
     cluster_notifications_controller,
@@ -83,9 +88,10 @@ class Reconciler:
         self._targets = TargetWatches(targets, self._hub, settings.namespace, clock)
         self._deliveries = Deliveries(Webhooks(clock), partial(read_endpoint, self._hub, settings.namespace))
         self._work = ModuleWork(Tools(self._hub, charts, renderer), self._targets, clock, self._deliveries)
+        self._demand = Demand()
         self.operator = Operator(
-            NAME,
-            self._controllers(),
+            f"{NAME}-worker" if settings.role == "work" else NAME,
+            self._controllers(registry),
             transport,
             access,
             registry=registry,
@@ -101,8 +107,37 @@ class Reconciler:
         )
         self._not_prepared = "the definitions of the kinds are not checked yet"
 
-    def _controllers(self) -> Sequence[Controller[Any]]:
-        modules, clusters = Wakeups(), Wakeups()
+    def _controllers(self, registry: Registry) -> Sequence[Controller[Any]]:
+        match self._settings.role:
+            case "watch":
+                return (*self._watching(), self._observing(registry))
+            case "work":
+                return self._working()
+            case "all":
+                return (*self._watching(), *self._working())
+
+    def _working(self) -> Sequence[Controller[Any]]:
+        modules = Wakeups()
+        return (
+            module_instances_controller(self._work, self._targets, modules),
+            module_notifications_controller(self._deliveries, modules),
+        )
+
+    def _observing(self, registry: Registry) -> Controller[Any]:
+        settings = self._settings
+        scaler = WorkerScaler(
+            self._hub,
+            settings.namespace,
+            settings.worker_deployment,
+            self._demand,
+            idle_s=settings.worker_idle,
+            clock=self._clock,
+            registry=registry,
+        )
+        return module_observation_controller(ModuleObservation(self._work.work_of, self._demand), self._targets, scaler)
+
+    def _watching(self) -> Sequence[Controller[Any]]:
+        clusters = Wakeups()
         return (
             clusters_controller(self._clock),
             cluster_states_controller(
@@ -112,11 +147,10 @@ class Reconciler:
                 self._targets.forget,
                 self._deliveries,
                 clusters,
+                self._demand,
             ),
             installations_controller(self._clock),
             channels_controller(),
-            module_instances_controller(self._work, self._targets, modules),
-            module_notifications_controller(self._deliveries, modules),
             cluster_notifications_controller(self._deliveries, clusters),
         )
 
@@ -137,9 +171,12 @@ class Reconciler:
         await self.operator.run()
 
     async def _prepare(self) -> None:
+        self._work.key = await ensure_key(self._hub, self._settings.namespace, MANAGER)
+        if self._settings.role == "work":
+            self._not_prepared = ""
+            return
         for each in await DefinitionInstaller(self._hub, self._clock).install():
             _log.info("definition checked", definition=each.name, action=each.action, migrated=each.migrated)
-        self._work.key = await ensure_key(self._hub, self._settings.namespace, MANAGER)
         if self._settings.local_cluster:
             await ensure_local_cluster(self._hub, self._settings.namespace)
         self._not_prepared = ""

@@ -1,7 +1,7 @@
 """Settings of the reconciler."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -9,6 +9,7 @@ from governor.process.address import Address
 from governor.process.telemetry.logging import Level
 
 PROGRAM: Final = "reconciler"
+Role: TypeAlias = Literal["all", "watch", "work"]
 NAMESPACE: Final = "runtime-governor"
 """Default of the hub namespace."""
 
@@ -39,6 +40,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     resync_interval: Annotated[
         float, msgspec.Meta(description="Mean time between two reconciliations of every object, in seconds.", gt=0)
     ] = 3600.0
+    role: Annotated[
+        Role,
+        msgspec.Meta(
+            description="`all` does everything in one process; `watch` only observes, and scales the Deployment of "
+            "processes with `work` to zero while nothing is to be done."
+        ),
+    ] = "all"
+    worker_deployment: Annotated[
+        str, msgspec.Meta(description="With role `watch`: name of the workers' Deployment in the hub.", min_length=1)
+    ] = "governor-reconciler-worker"
+    worker_idle: Annotated[
+        float, msgspec.Meta(description="Seconds without work after which the workers are scaled to zero.", ge=0)
+    ] = 60.0
     chart_cache: Annotated[
         Path | None,
         msgspec.Meta(description="Directory for charts; default: one below the directory for temporary files."),

@@ -71,6 +71,7 @@ CASES: dict[Chart, dict[str, tuple[str, ...]]] = {
     RECONCILER: {
         "default": (),
         "without-cluster-role": ("clusterRole=",),
+        "scale-to-zero": ("scaleToZero=true", "replicas=2"),
         "other-places": (
             "image.tag=1.2.3",
             "image.pullSecrets={registry}",

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -47,6 +48,7 @@ class KillBed(ModuleBed):
         self.program = Reconciler(directory / "reconciler", file, provide(["renderer"])["renderer"], namespace)
         self.foreign: list[Object] = []
         self._deaths = 0
+        self._is_paused = False
 
     async def prepare(self) -> None:
         """Create the namespace with objects of others: one with nothing of ours, one labelled by another hub."""
@@ -82,6 +84,42 @@ class KillBed(ModuleBed):
         await self.program.kill()
         self._faults.cut()
         self._deaths += 1
+
+    def pause_before(self, which: Matches) -> None:
+        """Pause the program at a request, which the API server does not receive."""
+
+        def is_paused(request: ApiRequest) -> bool:
+            if not self._is_paused and which(request):
+                os.kill(self.program.pid, signal.SIGSTOP)
+                self._is_paused = True
+                return True
+            return False
+
+        self._faults.answer(503, times=1, which=is_paused)
+
+    async def paused(self) -> None:
+        """Wait until the program is paused."""
+
+        async def is_so() -> bool:
+            return self._is_paused
+
+        await self.until(is_so)
+
+    async def resume(self) -> list[ApiRequest]:
+        """Resume the program, and return what it has sent until it has noticed that it does not lead any more."""
+        sent = len(self._faults.requests)
+        os.kill(self.program.pid, signal.SIGCONT)
+
+        async def has_noticed() -> bool:
+            return 'leader_election_master_status{name="governor-reconciler"} 0' in await self.program.metrics()
+
+        await self.until(has_noticed)
+        return list(self._faults.requests[sent:])
+
+    def limit_files(self, size: int | None) -> None:
+        """Let the kernel refuse to write files of the program beyond a size, as if the disk were full."""
+        limit = resource.RLIM_INFINITY if size is None else size
+        resource.prlimit(self.program.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
     async def restart(self) -> None:
         """Start the program again; the Lease of the killed one, if it got one, would otherwise last for 15 s."""

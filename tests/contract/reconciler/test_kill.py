@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from governor.kube.client import Client, Transport
+from governor.kube.lease import LEASES
 from governor.kube.objects import Object
+from governor.reconciler.main import NAME
 from governor.reconciler.render.request import Renderer
 from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import config_map
 from tests.contract.kube.bed import FaultyApi
 from tests.contract.reconciler.kill_bed import KillBed, hooked, writes
-from tests.contract.reconciler.steps.bed import listed
+from tests.contract.reconciler.steps.bed import create_workers, has_workers, listed
 
 SEED = 17
 MODULES, VERSIONS = ("orders", "payments", "stock"), ("1.0.0", "2.0.0")
@@ -146,3 +148,57 @@ async def test_a_hundred_kills_at_random_requests_leave_what_is_desired(bed: Kil
         await bed.restart()
         if number % 10 == 9:
             await users.check()
+
+
+async def test_a_leader_that_is_paused_while_applying_writes_nothing_when_it_is_resumed(bed: KillBed) -> None:
+    """Its Lease expires meanwhile, and another replica completes the change and a later one."""
+    await bed.add("orders")
+    await bed.install("orders", "orders", values=listed(config_map("a", n="1")))
+    await bed.becomes("orders", "Ready")
+    bed.pause_before(writes("PATCH", f"/{bed.space}/configmaps/a"))
+    values = listed(config_map("a", n="2"))
+    await bed.install("orders", "orders", values=values)
+    await bed.paused()
+    async with bed.reconciling():
+        await bed.becomes("orders", "Ready", values=values)
+        values = listed(config_map("a", n="3"))
+        await bed.install("orders", "orders", values=values)
+        await bed.becomes("orders", "Ready", values=values)
+        requests = await bed.resume()
+        assert [each for each in requests if each.method != "GET" and "/leases" not in each.path] == []
+        assert await bed.owned() == {"a": {"n": "3"}}
+
+
+async def test_a_chart_that_cannot_be_stored_is_the_operators_until_there_is_space(bed: KillBed) -> None:
+    chart = bed.write_chart("big", a="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+    (chart / "big").write_text("0123456789abcdef" * 327_680)
+    bed.limit_files(1 << 20)
+    await bed.add("big", chart=chart)
+    await bed.install("big", "big")
+    found = await bed.becomes("big", "ChartNotStored")
+    assert (found["status"]["state"], found["status"]["actor"]) == ("Error", "operator")
+    assert "free space, or set chart-cache" in found["status"]["message"]
+    await bed.add("small", values=listed(config_map("b")))
+    await bed.deploy("small")
+    bed.limit_files(None)
+    await bed.becomes("big", "Ready")
+
+
+async def test_a_worker_that_is_killed_while_applying_is_replaced_and_then_stopped(bed: KillBed) -> None:
+    await bed.program.kill()
+    bed.program.settings["ROLE"] = "work"
+    await create_workers(bed)
+    await bed.add("orders", values=listed(*FIRST))
+    async with bed.reconciling(role="watch", worker_idle=0.3):
+        bed.kill_before(writes("PATCH", f"/{bed.space}/configmaps/[a-z]"), after=2)
+        await bed.install("orders", "orders")
+        await has_workers(bed, 1)
+        await bed.program.start()
+        await bed.died()
+        await has_workers(bed, 1)
+        await bed.client.delete(LEASES, f"{NAME}-worker", bed.namespace)  # it would last for 15 s
+        await bed.program.start()
+        await bed.becomes("orders", "Ready")
+        await has_workers(bed, 0)
+    assert await bed.owned() == data_of(FIRST)
+    await bed.check_foreign()

@@ -89,6 +89,7 @@ class Operator:
             settings.watch_namespace,
             settings.resync_interval,
             settings.shutdown_timeout,
+            lambda: self.is_leader,
         )
         self._elector = LeaderElector(
             Client(transport, access, LIMITS),

@@ -36,6 +36,8 @@ class Environment(msgspec.Struct, frozen=True):
     resync_s: float
     grace_s: float
     """How long running reconciliations may take to finish when the operator stops."""
+    is_leader: Callable[[], bool] = lambda: True
+    """Whether this process still leads, even right after it was paused."""
 
 
 class Reconciliation(Generic[V]):
@@ -59,7 +61,7 @@ class Reconciliation(Generic[V]):
         self._finalized: dict[ObjectRef, str] = {}
         """Uids of the objects whose finalizer was removed: there is nothing left to finalize when they are gone."""
         clock, manager = environment.clock, controller.settings.manager
-        status = StatusWriter(self._client, resource, f"{manager}-status", clock)
+        status = StatusWriter(self._client, resource, f"{manager}-status", clock, environment.is_leader)
         self._tools = Tools(self._client, resource, environment.recorder, status, stores, {}, controller.recheck_s)
         self._finalizer = Finalizer(
             controller.finalizer, controller.finalizer_timeout_s, f"{manager}-finalizer", self._tools, clock

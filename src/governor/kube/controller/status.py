@@ -5,11 +5,12 @@ manager has set is taken over, fields and conditions that only others set are ne
 """
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import msgspec
 
+from governor.errors import GovernorError, Kind
 from governor.kube.client import Client
 from governor.kube.controller.conditions import merge
 from governor.kube.controller.views import Resource, Status
@@ -43,8 +44,16 @@ class _Written(msgspec.Struct, frozen=True):
 class StatusWriter:
     """Writes the status of the objects of one kind in one term of leadership."""
 
-    def __init__(self, client: Client, resource: ApiResource, manager: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        resource: ApiResource,
+        manager: str,
+        clock: Clock,
+        is_leader: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client = client
+        self._is_leader = is_leader
         self._resource = resource
         self._manager = manager
         self._clock = clock
@@ -64,6 +73,9 @@ class StatusWriter:
         merged = merge_status(previous, status, metadata.generation, self._clock.now())
         if not is_changed(previous, merged) and not _removes_condition(written, merged):
             return False
+        if not self._is_leader():  # the process was paused, and another one leads: it may have written newer ones
+            message = f"the status of {metadata.name} is not written: another process leads"
+            raise GovernorError(Kind.UNAVAILABLE, "not-leading", message)
         response = await self._client.apply(
             self._resource, self._manifest(view, merged), manager=self._manager, force=True, subresource="status"
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from governor.errors import GovernorError, Kind
 from governor.reconciler.charts import archive, oci
 from governor.reconciler.charts.access import Access
 from governor.reconciler.charts.digests import archive_digest, check, directory_digest
@@ -41,7 +42,13 @@ class ChartCache:
         else:
             files = {_ARCHIVE: await _fetch(chart, access)}
         async with self._storing:
-            return await asyncio.to_thread(self._store, entry, files)
+            try:
+                return await asyncio.to_thread(self._store, entry, files)
+            except OSError as error:
+                message = (
+                    f"the chart cannot be stored in {self._root}: {error.strerror}; free space, or set chart-cache"
+                )
+                raise GovernorError(Kind.EXHAUSTED, "chart-not-stored", message) from error
 
     def _store(self, entry: Path, files: Mapping[str, bytes]) -> Path:
         """Write an entry beside its final place, rename it, and remove the entries in excess."""

@@ -6,11 +6,13 @@ from typing import Final
 import msgspec
 
 from governor.kube.controller import Context, Controller, EventType, NamespacedName
-from governor.kube.reflector import Store
+from governor.kube.controller.views import readable
+from governor.kube.reflector import Entry, Store
 from governor.process.clock import Clock
 from governor.process.reconcile.reconciler import Outcome, Requeue
 from governor.process.telemetry.logging import correlation_id
 from governor.reconciler.controllers.clusters import all_clusters, cluster_of, clusters_of
+from governor.reconciler.controllers.demand import Demand
 from governor.reconciler.controllers.notifications import Wakeups
 from governor.reconciler.controllers.watched import (
     SETTINGS,
@@ -54,6 +56,7 @@ def cluster_states_controller(
     forget: Callable[[str], None],
     deliveries: Deliveries,
     wakeups: Wakeups,
+    demand: Demand,
 ) -> Controller[Cluster]:
     """Return the controller; ``forget`` is called with the name of a Cluster that is gone."""
     pace = Pace(clock, INTERVAL_S)
@@ -68,6 +71,7 @@ def cluster_states_controller(
             return Requeue(wait_s)
         known = notification_id(cluster.status.failure)
         inputs = _inputs(context, reach, deliveries.received(known))
+        demand.set(f"removal/{context.key.name}", _removal(context))
         if reach.problem or not inputs.is_same(written.get(context.key.name)):
             failure = next_cluster_failure(cluster, reach, inputs.notified, correlation_id(), clock.now())
             await _write(context, reach, clock, unknown_after_s, failure)
@@ -78,6 +82,7 @@ def cluster_states_controller(
 
     async def finalize(context: Context[Cluster | None]) -> Outcome:
         pace.forget(context.key.name)
+        demand.set(f"removal/{context.key.name}", "")
         written.pop(context.key.name, None)
         reachability.forget(context.key.name)
         forget(context.key.name)
@@ -92,6 +97,17 @@ def cluster_states_controller(
     controller.watches(MODULE.resource, Module, all_clusters)
     controller.watches(SECRETS, SecretSource, clusters_with_secret)
     return controller.watches(MODULE_INSTANCE.resource, ModuleInstance, cluster_of, indexes=INSTANCE_INDEXES)
+
+
+def _removal(context: Context[Cluster]) -> str:
+    """Return which module is being removed, or ``""``: no run of its own is started for it by who only watches."""
+    found = context.store(ModuleInstance).find("cluster", context.key.name)
+    return next((f"{each.metadata.name} is being removed" for each in found if _is_deleted(each)), "")
+
+
+def _is_deleted(entry: Entry[ModuleInstance]) -> bool:
+    view = readable(entry)
+    return view is not None and bool(view.metadata.deletion_timestamp)
 
 
 def clusters_with_secret(secret: SecretSource, clusters: Store[Cluster]) -> list[NamespacedName]:

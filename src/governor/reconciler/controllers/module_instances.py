@@ -1,6 +1,6 @@
 """Works on each ModuleInstance: runs its steps, and turns their result into status, Event and requeue."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,8 +17,18 @@ from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, Requeue, Stalled, Waiting
 from governor.process.telemetry.logging import correlation_id
+from governor.reconciler.controllers.demand import ModuleObservation, WorkerScaler
 from governor.reconciler.controllers.failing import BLOCKERS, paced, seen_in
-from governor.reconciler.controllers.notifications import Wakeups
+from governor.reconciler.controllers.module_mapping import (
+    is_changed,
+    is_state_changed,
+    neighbours,
+    of_module,
+    on_cluster,
+    reading_config_map,
+    reading_secret,
+)
+from governor.reconciler.controllers.notifications import Wakeups, itself
 from governor.reconciler.controllers.watched import (
     NOT_OURS,
     SETTINGS,
@@ -45,7 +55,6 @@ from governor.reconciler.notifications.delivery import Deliveries
 from governor.reconciler.notifications.notification import notification_id
 from governor.reconciler.render.masking import sensitive_texts, without_texts
 from governor.reconciler.resolution.catalogue import INSTANCE_INDEXES
-from governor.reconciler.states.cluster_state import is_unreachable
 from governor.reconciler.states.escalation import escalated_status, escalation_event, next_failure, policy_of
 from governor.reconciler.states.instance_state import (
     deleting_status,
@@ -130,9 +139,8 @@ class ModuleWork:
 
     async def reconcile(self, context: Context[ModuleInstance]) -> Outcome:
         """Bring a module to its desired state, as far as possible without waiting."""
-        rollback = active_rollback(context.object)
-        instance = effective(context.object, rollback)
-        work = self._work(context, instance, related(context, instance), is_rollback=rollback is not None)
+        rollback, work = active_rollback(context.object), self.work_of(context)
+        instance = work.instance
         result = await run(STEPS, work, "NotApplied")
         self._remember(context.key, result)
         result = without_secrets(result)
@@ -140,6 +148,12 @@ class ModuleWork:
             return Waiting("the cluster does not answer", UNREACHABLE_RECHECK_S)
         status = concluded(context.object, instance_status(instance.status, result), result, rollback)
         return await self._conclude(context, work, result, status)
+
+    def work_of(self, context: Context[ModuleInstance]) -> Work:
+        """Return a run for a ModuleInstance: for its spec, or for what it is rolled back to."""
+        rollback = active_rollback(context.object)
+        instance = effective(context.object, rollback)
+        return self._work(context, instance, related(context, instance), is_rollback=rollback is not None)
 
     async def finalize(self, context: Context[ModuleInstance | None]) -> Outcome:
         """Remove a module from its cluster."""
@@ -236,19 +250,44 @@ def module_instances_controller(
         backoff=BACKOFF,
         group_of=lambda key: key.name.partition(".")[2],  # fair among clusters
     )
-    controller.follows(targets.run)
     controller.follows(wakeups.run)
-    controller.watches(CLUSTER.resource, Cluster, on_cluster, predicate=is_changed)
-    controller.watches(MODULE.resource, Module, of_module)
-    controller.watches(SECRETS, SecretSource, reading_secret)
-    controller.watches(CONFIG_MAPS, ConfigMapSource, reading_config_map, labels=NOT_OURS)
-    return controller.watches(
+    return _watching(controller, targets).watches(
         MODULE_INSTANCE.resource,
         ModuleInstance,
         neighbours,
         predicate=is_state_changed,
         indexes=INSTANCE_INDEXES,
     )
+
+
+def module_observation_controller(
+    observation: ModuleObservation, targets: TargetWatches, scaler: WorkerScaler
+) -> Controller[ModuleInstance]:
+    """Return the controller of a process that only watches: it writes nothing but the number of workers."""
+    controller = Controller(
+        "module-observation",
+        MODULE_INSTANCE.resource,
+        ModuleInstance,
+        observation.reconcile,
+        settings=SETTINGS,
+        finalize=observation.finalize,
+        indexes=INSTANCE_INDEXES,
+        workers=WORKERS,
+        backoff=BACKOFF,
+    )
+    controller.follows(scaler.run)
+    return _watching(controller, targets).watches(
+        MODULE_INSTANCE.resource, ModuleInstance, itself, indexes=INSTANCE_INDEXES
+    )
+
+
+def _watching(controller: Controller[ModuleInstance], targets: TargetWatches) -> Controller[ModuleInstance]:
+    """Return the controller with everything that a module is made of watched."""
+    controller.follows(targets.run)
+    controller.watches(CLUSTER.resource, Cluster, on_cluster, predicate=is_changed)
+    controller.watches(MODULE.resource, Module, of_module)
+    controller.watches(SECRETS, SecretSource, reading_secret)
+    return controller.watches(CONFIG_MAPS, ConfigMapSource, reading_config_map, labels=NOT_OURS)
 
 
 def concluded(
@@ -298,53 +337,6 @@ def on_same_cluster(context: Context[Any], instance: ModuleInstance) -> dict[str
     found = context.store(ModuleInstance).find("cluster", instance.spec.cluster)
     others = (each for each in found if each.metadata.name != instance.metadata.name)
     return {each.metadata.name.partition(".")[0]: each for each in others}
-
-
-def is_state_changed(old: ModuleInstance, new: ModuleInstance) -> bool:
-    """Return whether modules that depend on this one may have to act."""
-    return _state(old) != _state(new)
-
-
-def _state(instance: ModuleInstance) -> tuple[object, ...]:
-    return instance.status.state, instance.status.observed_generation, instance.metadata.generation
-
-
-def neighbours(instance: ModuleInstance, instances: Store[ModuleInstance]) -> Iterable[NamespacedName]:
-    """Return the ModuleInstances that depend on this one, and those that it depends on: they are removed after it."""
-    spec, namespace = instance.spec, instance.metadata.namespace
-    yield from _names(instances, "depends_on", (spec.cluster, spec.module))
-    for each in spec.depends_on:
-        yield NamespacedName(namespace, instance_name(each, spec.cluster))
-
-
-def is_changed(old: Cluster, new: Cluster) -> bool:
-    """Return whether the spec of a Cluster has changed, its deletion was requested, or it answers again."""
-    return (old.metadata.generation, is_unreachable(old)) != (new.metadata.generation, is_unreachable(new))
-
-
-def on_cluster(cluster: Cluster, instances: Store[ModuleInstance]) -> Iterable[NamespacedName]:
-    """Return the ModuleInstances on a Cluster."""
-    return _names(instances, "cluster", cluster.metadata.name)
-
-
-def of_module(module: Module, instances: Store[ModuleInstance]) -> Iterable[NamespacedName]:
-    """Return the ModuleInstances of a Module."""
-    return _names(instances, "module", module.metadata.name)
-
-
-def reading_secret(secret: SecretSource, instances: Store[ModuleInstance]) -> Iterable[NamespacedName]:
-    """Return the ModuleInstances with values from a Secret."""
-    return _names(instances, "values", ("Secret", secret.metadata.name))
-
-
-def reading_config_map(source: ConfigMapSource, instances: Store[ModuleInstance]) -> Iterable[NamespacedName]:
-    """Return the ModuleInstances with values from a ConfigMap."""
-    return _names(instances, "values", ("ConfigMap", source.metadata.name))
-
-
-def _names(instances: Store[ModuleInstance], index: str, key: object) -> Iterable[NamespacedName]:
-    found = instances.find(index, key)
-    return [NamespacedName(each.metadata.namespace, each.metadata.name) for each in found]
 
 
 def _kubeconfigs(clusters: Store[Cluster]) -> dict[str, str]:

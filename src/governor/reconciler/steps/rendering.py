@@ -52,6 +52,7 @@ _REASONS: Final = {
     "render-memory": "RenderFailed",
     "render-too-large": "RenderFailed",
     "chart-too-large": "ChartTooLarge",
+    "chart-not-stored": "ChartNotStored",
 }
 _ACTORS: Final = {
     "render-failed": Actor.USER,
@@ -59,6 +60,7 @@ _ACTORS: Final = {
     "render-memory": Actor.OPERATOR,
     "render-too-large": Actor.OPERATOR,
     "chart-too-large": Actor.OPERATOR,
+    "chart-not-stored": Actor.OPERATOR,
 }
 """Who must act, where the kind of the error does not say it: wrong values are the user's."""
 

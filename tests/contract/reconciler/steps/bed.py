@@ -21,7 +21,15 @@ from governor.reconciler.release.objects import SETTINGS, owner_of
 from governor.reconciler.render.request import Renderer
 from testbed.kube.control_plane import ControlPlane
 from testbed.waiting import until
-from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS, config_map, error_of
+from tests.contract.kube.applyset.bed import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    SECRETS,
+    config_map,
+    deployment,
+    error_of,
+)
 from tests.contract.kube.controller.bed import events_of
 from tests.contract.reconciler.bed import CHART, LOCAL, WITHIN_S, HubBed, condition
 
@@ -35,6 +43,9 @@ POLICY_BINDINGS = ApiResource(
     "validatingadmissionpolicybindings",
     namespaced=False,
 )
+
+WORKER = "governor-reconciler-worker"
+"""Name of the Deployment of workers."""
 
 
 class ShiftedClock(SystemClock):
@@ -298,6 +309,24 @@ class ModuleBed(HubBed):
             return (event_type, reason) in await self.reasons(module)
 
         await self.until(is_recorded)
+
+
+async def create_workers(bed: ModuleBed) -> None:
+    """Create the Deployment of workers, scaled to zero; tests run them in its place."""
+    manifest = deployment(WORKER)
+    manifest["metadata"]["namespace"] = bed.namespace
+    manifest["spec"]["replicas"] = 0
+    await bed.client.create(DEPLOYMENTS, manifest, manager="helm")
+
+
+async def has_workers(bed: ModuleBed, expected: int) -> None:
+    """Wait until the Deployment of workers has this number of replicas in its spec."""
+
+    async def is_so() -> bool:
+        found = await bed.find(DEPLOYMENTS, WORKER, bed.namespace)
+        return found is not None and found["spec"]["replicas"] == expected
+
+    await bed.until(is_so)
 
 
 def listed(*objects: Object) -> Object:
