@@ -51,6 +51,7 @@ from governor.reconciler.render.request import Renderer
 from governor.reconciler.settings import PROGRAM, Settings
 from governor.reconciler.setup.definitions import DefinitionInstaller
 from governor.reconciler.setup.installation import ensure_local_cluster
+from governor.reconciler.states.totals import Totals
 from governor.reconciler.steps.step import Tools
 from governor.reconciler.target_watches import TargetWatches
 from governor.reconciler.targets import Reachability, Targets
@@ -110,11 +111,11 @@ class Reconciler:
     def _controllers(self, registry: Registry) -> Sequence[Controller[Any]]:
         match self._settings.role:
             case "watch":
-                return (*self._watching(), self._observing(registry))
+                return (*self._watching(registry), self._observing(registry))
             case "work":
                 return self._working()
             case "all":
-                return (*self._watching(), *self._working())
+                return (*self._watching(registry), *self._working())
 
     def _working(self) -> Sequence[Controller[Any]]:
         modules = Wakeups()
@@ -136,7 +137,7 @@ class Reconciler:
         )
         return module_observation_controller(ModuleObservation(self._work.work_of, self._demand), self._targets, scaler)
 
-    def _watching(self) -> Sequence[Controller[Any]]:
+    def _watching(self, registry: Registry) -> Sequence[Controller[Any]]:
         clusters = Wakeups()
         return (
             clusters_controller(self._clock),
@@ -148,6 +149,7 @@ class Reconciler:
                 self._deliveries,
                 clusters,
                 self._demand,
+                Totals(registry),
             ),
             installations_controller(self._clock),
             channels_controller(),

@@ -27,7 +27,7 @@ from governor.reconciler.controllers.watched import (
 )
 from governor.reconciler.core_kinds import SECRETS
 from governor.reconciler.kinds.channel import CHANNEL, Channel
-from governor.reconciler.kinds.cluster import CLUSTER, Cluster
+from governor.reconciler.kinds.cluster import CLUSTER, Cluster, ClusterStatus
 from governor.reconciler.kinds.failure import ESCALATED, Failure
 from governor.reconciler.kinds.installation import INSTALLATION, Installation
 from governor.reconciler.kinds.module import MODULE, Module
@@ -39,6 +39,7 @@ from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTA
 from governor.reconciler.resolution.resolution import resolve
 from governor.reconciler.states.cluster_state import Observed, Reach, cluster_status, next_cluster_failure
 from governor.reconciler.states.escalation import escalation_event
+from governor.reconciler.states.totals import Totals
 from governor.reconciler.targets import Reachability, due_after_s
 
 NAME: Final = "cluster-states"
@@ -57,6 +58,7 @@ def cluster_states_controller(
     deliveries: Deliveries,
     wakeups: Wakeups,
     demand: Demand,
+    totals: Totals,
 ) -> Controller[Cluster]:
     """Return the controller; ``forget`` is called with the name of a Cluster that is gone."""
     pace = Pace(clock, INTERVAL_S)
@@ -74,7 +76,8 @@ def cluster_states_controller(
         demand.set(f"removal/{context.key.name}", _removal(context))
         if reach.problem or not inputs.is_same(written.get(context.key.name)):
             failure = next_cluster_failure(cluster, reach, inputs.notified, correlation_id(), clock.now())
-            await _write(context, reach, clock, unknown_after_s, failure)
+            status = await _write(context, reach, clock, unknown_after_s, failure)
+            totals.put(context.key.name, status, _escalated(context, failure))
             if notification_id(failure) != known:
                 deliveries.forget(known)
             written[context.key.name] = inputs
@@ -84,6 +87,7 @@ def cluster_states_controller(
         pace.forget(context.key.name)
         demand.set(f"removal/{context.key.name}", "")
         written.pop(context.key.name, None)
+        totals.forget(context.key.name)
         reachability.forget(context.key.name)
         forget(context.key.name)
         return await nothing_to_finalize(context)
@@ -97,6 +101,13 @@ def cluster_states_controller(
     controller.watches(MODULE.resource, Module, all_clusters)
     controller.watches(SECRETS, SecretSource, clusters_with_secret)
     return controller.watches(MODULE_INSTANCE.resource, ModuleInstance, cluster_of, indexes=INSTANCE_INDEXES)
+
+
+def _escalated(context: Context[Cluster], failure: Failure | None) -> int:
+    """Return the number of escalated failures of a cluster and its modules."""
+    found = map(readable, context.store(ModuleInstance).find("cluster", context.key.name))
+    failures = [failure, *(each.status.failure for each in found if each)]
+    return sum(each is not None and each.is_escalated for each in failures)
 
 
 def _removal(context: Context[Cluster]) -> str:
@@ -155,7 +166,8 @@ def _inputs(context: Context[Cluster], reach: Reach, notified: frozenset[str]) -
 
 async def _write(
     context: Context[Cluster], reach: Reach, clock: Clock, unknown_after_s: float, failure: Failure | None
-) -> None:
+) -> ClusterStatus:
+    """Write the status of a Cluster if it has changed, and return it."""
     cluster, catalogue = context.object, catalogue_of(context)
     placements = resolve(catalogue, cluster).placements
     instances = catalogue.instances_on(cluster.metadata.name)
@@ -166,7 +178,7 @@ async def _write(
     status = cluster_status(cluster, observed, reach, clock.now(), unknown_after_s, failure)
     status = stamped(cluster.status, status, cluster.metadata.generation, clock.now())
     if not await context.write_status(status):
-        return
+        return status
     annotations = run_annotations(status.run)
     if status.state is not None and status.state is not cluster.status.state:
         event_type = EventType.WARNING if status.state in _ALARMING else EventType.NORMAL
@@ -174,3 +186,4 @@ async def _write(
     if event := escalation_event(cluster.status.failure, failure):
         event_type = EventType.WARNING if event is ESCALATED else EventType.NORMAL
         context.event(event, status.message, event_type, annotations)
+    return status
