@@ -38,7 +38,7 @@ async def registry_of(role: Role, directory: Path) -> Registry:
     LoopLag(registry, clock)
     async with Transport(registry=registry) as transport:
         settings = Settings(role=role)
-        access = Access("https://127.0.0.1:1", "")
+        access = Access("https://127.0.0.1:1", b"")
         charts = ChartCache(directory)
         Reconciler(settings, transport, access, charts=charts, renderer=NoRenderer(), registry=registry, clock=clock)
     return registry

@@ -49,4 +49,4 @@ class Totals:
 
     def _modules(self, field: str) -> float:
         counts = (status.counts or ModuleCounts() for status, _ in self._statuses.values())
-        return sum(getattr(each, field) for each in counts)
+        return float(sum(getattr(each, field) for each in counts))
