@@ -29,7 +29,12 @@ import importlib, json, pathlib, pkgutil, sysconfig
 import governor
 site, library = pathlib.Path(governor.__file__).parents[1], pathlib.Path(sysconfig.get_path("stdlib"))
 modules = [module.name for module in pkgutil.walk_packages(governor.__path__, "governor.")]
-product = [name for name in modules if not name.endswith("migrations.env")]  # only alembic can import it
+product = [
+    name
+    for name in modules
+    if not name.endswith("migrations.env")  # only alembic can import it
+    and not name.startswith("governor.sdk")  # for authors of plugins, with the extra `hooks`
+]
 files = [file.relative_to(site) for file in site.rglob("*.so")]
 extensions = [".".join((*file.parts[:-1], file.name.partition(".")[0])) for file in files]
 standard = [file.name.partition(".")[0] for file in library.glob("lib-dynload/*.so")]

@@ -13,6 +13,7 @@ import governor
 from governor import yamltext
 from governor.errors import GovernorError, Kind
 from governor.kube.client import Client
+from governor.kube.errors import NO_API
 from governor.kube.objects import Object
 from governor.process.clock import Clock
 from governor.reconciler.core_kinds import CUSTOM_RESOURCE_DEFINITIONS
@@ -109,14 +110,22 @@ class DefinitionInstaller:
     async def _store_all(self, kind: Definition, planned: Plan) -> int:
         """Store all objects of a kind anew, and return their number; repeated for those that change meanwhile."""
         for _ in range(_PASSES):
-            stored = [
-                await self._store(kind, planned, each["metadata"])
-                async for each in self._client.list(kind.resource, metadata_only=True)
-            ]
+            stored = [await self._store(kind, planned, each["metadata"]) for each in await self._list(kind)]
             if all(stored):
                 return len(stored)
         message = f"objects of {kind.name} change while they are stored in the new version; try again"
         raise GovernorError(Kind.CONFLICT, "definition-conflict", message)
+
+    async def _list(self, kind: Definition) -> list[Object]:
+        """List the metadata of all objects of a kind; the API server serves a new version of a kind with a delay."""
+        deadline_s = self._clock.monotonic() + SERVED_TIMEOUT_S
+        while True:
+            try:
+                return [each async for each in self._client.list(kind.resource, metadata_only=True)]
+            except GovernorError as error:
+                if error.code != NO_API or self._clock.monotonic() >= deadline_s:
+                    raise
+            await self._clock.sleep(_POLL_S)
 
     async def _store(self, kind: Definition, planned: Plan, metadata: Object) -> bool:
         """Store one object anew; return False if it has changed meanwhile."""
