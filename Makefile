@@ -11,7 +11,7 @@ SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-se
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-kubernetes test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
-	bench-render bench-reconciler bench-server bench-image image manifests testbed-up testbed-down generate lock clean environment servers demo-servers \
+	bench-render bench-reconciler bench-server bench-image image deb manifests testbed-up testbed-down generate lock clean environment servers demo-servers \
 	cluster-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers render-servers reconciler-bench-servers \
 	image-servers node-servers
 
@@ -65,6 +65,9 @@ bench-image: image-servers ## Measure the size and the start of the container im
 
 image: image-servers ## Make the container image as an OCI archive (OUTPUT=build/governor.tar)
 	@$(PYTHON_VENV) -m deploy.image.assemble --output=$(or $(OUTPUT),build/governor.tar)
+
+deb: environment ## Make the Debian package of the runtime proxy, for the Debian release of this machine (OUTPUT=build)
+	@$(PYTHON_VENV) -m deploy.debian.assemble --output=$(or $(OUTPUT),build)
 
 manifests: environment ## Render a chart for kubectl apply (CHART=governor-agent NAMESPACE=runtime-governor VALUES=values.yaml)
 	@$(PYTHON_VENV) -m tools.manifests $(or $(CHART),governor-agent) $(if $(NAMESPACE),--namespace=$(NAMESPACE)) \

@@ -66,7 +66,7 @@ def python_layer(interpreter: Interpreter) -> Layer:
         root = result.with_name("root")
         put(interpreter, root, steps)
         site = root / VENV / interpreter.site
-        _install(interpreter, site, steps)
+        install_locked(interpreter, site, steps)
         libraries = _put_libraries(interpreter, root, site, steps)
         compile_all(interpreter, root, [root / PREFIX[1:], site], steps)
         tree = {
@@ -106,7 +106,7 @@ class Product:
 def product_layer(interpreter: Interpreter, scratch: Path, steps: Steps) -> Product:
     """Build the project's wheel and return its layer, with the mount point of the data directory."""
     build: Argv = [VENV_PYTHON, "-m", "hatchling", "build", "--target", "wheel", "--directory", scratch / "wheel"]
-    steps.run("build the wheel", build, cwd=REPOSITORY, environment=_reproducible())
+    steps.run("build the wheel", build, cwd=REPOSITORY, environment=reproducible())
     (wheel,) = (scratch / "wheel").glob("*.whl")
     site = scratch / "product" / VENV / interpreter.site
     with zipfile.ZipFile(wheel) as archive:
@@ -127,10 +127,11 @@ def compile_all(interpreter: Interpreter, root: Path, directories: Iterable[Path
     mode = ("--invalidation-mode", "unchecked-hash")
     places: Argv = ["-s", root, "-p", "/", *directories]
     command: Argv = [interpreter.executable, "-s", "-P", "-m", "compileall", "-q", "-f", *mode, *places]
-    steps.run("compile to bytecode", command, environment=_reproducible())
+    steps.run("compile to bytecode", command, environment=reproducible())
 
 
-def _install(interpreter: Interpreter, site: Path, steps: Steps) -> None:
+def install_locked(interpreter: Interpreter, site: Path, steps: Steps) -> None:
+    """Install the locked packages into a directory, without what only installers and compilers read."""
     place: Argv = ["--python", interpreter.executable, "--target", site, "--link-mode", "copy"]
     locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", _LOCK)
     uv.install("install the locked packages", [*place, *locked], steps)
@@ -192,6 +193,6 @@ def _inputs(interpreter: Interpreter) -> tuple[str, ...]:
     )
 
 
-def _reproducible() -> dict[str, str]:
+def reproducible() -> dict[str, str]:
     """Return the environment of reproducible builds."""
     return {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "1580601600", "LC_ALL": "C.UTF-8"}
