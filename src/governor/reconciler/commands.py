@@ -205,7 +205,7 @@ def digest(chart: Path) -> None:
 
 @click.group("cluster")
 def cluster() -> None:
-    """Show the clusters that modules are installed in."""
+    """Show the clusters that modules are installed in, and make one reconcile itself."""
 
 
 @cluster.command("describe")
@@ -217,3 +217,34 @@ def describe_cluster(hub: Hub, name: str, output: Format) -> None:
     from governor.reconciler import queries  # noqa: PLC0415
 
     click.echo(queries.describe_cluster(hub, name, output))
+
+
+@cluster.command("bootstrap")
+@click.option(
+    "--image",
+    required=True,
+    metavar="REPOSITORY[:TAG]",
+    help="Image of the governor; default of the tag: this version.",
+)
+@click.option("--with-server", is_flag=True, help="Install the server and an agent, too, as modules like any other.")
+@click.option(
+    "--agent-namespace",
+    "agent_namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="With --with-server: a namespace that the agent manages; repeat it for several.",
+)
+@click.option("--timeout", default=600.0, show_default=True, metavar="SECONDS", help="How long to wait in all.")
+@hub_options
+def bootstrap_cluster(
+    hub: Hub, image: str, with_server: bool, agent_namespaces: tuple[str, ...], timeout: float
+) -> None:
+    """Make an empty cluster reconcile itself; run it again with a newer version to upgrade.
+
+    This process installs the kinds, and the reconciler as a module, and ends when the reconciler in the cluster has
+    taken over. It may be interrupted and repeated. Needs permission to create anything that the charts contain.
+    """
+    from governor.reconciler import bootstrap  # noqa: PLC0415
+
+    modules = bootstrap.modules_of(image, with_server=with_server, agent_namespaces=agent_namespaces)
+    bootstrap.main(hub, modules, timeout, click.echo)

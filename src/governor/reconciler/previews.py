@@ -47,8 +47,9 @@ def from_documents(texts: Mapping[str, str], name: str, cluster: str, capabiliti
     if outcome.values_from:
         message = "valuesFrom needs a hub: name the module without -f, or write the values into the Installation"
         raise invalid("values-from", message)
-    if module.spec.chart.credentials_secret or module.spec.chart.ca_secret:
-        raise invalid("credentials", "a chart with credentials or certificates in Secrets needs a hub: use no -f")
+    chart = module.spec.chart
+    if chart.credentials_secret or chart.ca_secret or chart.config_map:
+        raise invalid("credentials", "a chart that needs a Secret or is in a ConfigMap needs a hub: use no -f")
     values = tuple(map(_layer, (module.spec.values, outcome.values)))
     return Preview(outcome, module.spec.chart, values, capabilities)
 

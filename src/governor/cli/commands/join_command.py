@@ -19,6 +19,7 @@ from governor.cli.options import connection_options
 from governor.cli.param_types import Duration
 from governor.domain.documents import DocumentRef, Platform
 from governor.errors import GovernorError, Kind
+from governor.process.bundled_charts import bundled_chart
 from governor.process.tls import is_loopback
 from governor.values.printing import timestamp
 from governor.values.secret import Secret
@@ -131,7 +132,7 @@ def _installation(
         )
         raise GovernorError(Kind.PRECONDITION, "platform-mismatch", message)
     tagged = image if ":" in image.rpartition("/")[2] else f"{image}:{governor.__version__}"
-    return Installation(runtime, spec.namespaces, tagged, chart or str(chart_directory()), namespace, name)
+    return Installation(runtime, spec.namespaces, tagged, chart or str(bundled_chart(CHART)), namespace, name)
 
 
 async def _runtime(client: "Client", name: str) -> _RuntimeSpec:
@@ -155,13 +156,6 @@ async def _create(client: "Client", runtime: str, ttl: int | None) -> TokenCreat
     return created
 
 
-def chart_directory() -> Path:
-    """Return the agent's chart: inside the installed package, or beside the sources in a clone of the repository."""
-    package = Path(governor.__file__).parent
-    installed = package / "charts" / CHART
-    return installed if installed.is_dir() else package.parents[1] / "charts" / CHART
-
-
 def _write_private(file: Path, token: Secret) -> None:
     """Write a new file that only its owner can read."""
     try:
@@ -176,6 +170,6 @@ def _advice(created: TokenCreated, installation: Installation, *, inline: bool) 
     lines = [f"token {created.token.id}, valid until {timestamp(created.token.expires)}, can be used once"]
     if installation.image == IMAGE:
         lines.append(f"the nodes need the image {IMAGE}; pass --image or set GOVERNOR_IMAGE for your own registry")
-    if inline and installation.chart == str(chart_directory()):
+    if inline and installation.chart == str(bundled_chart(CHART)):
         lines.append("the chart is named by its path on this machine; pass --chart for another one")
     return [*lines, f"the namespaces {', '.join(installation.namespaces)} must exist in the cluster"]

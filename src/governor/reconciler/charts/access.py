@@ -1,4 +1,4 @@
-"""Access to web servers and registries with charts: credentials and authorities, from Secrets of the hub namespace."""
+"""Access to charts by objects of the hub namespace: credentials, authorities, and charts in ConfigMaps."""
 
 import base64
 import binascii
@@ -9,8 +9,8 @@ import msgspec
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.kube.client import Client
-from governor.reconciler.core_kinds import SECRETS
-from governor.reconciler.kinds.module import Chart
+from governor.reconciler.core_kinds import CONFIG_MAPS, SECRETS
+from governor.reconciler.kinds.module import Chart, PackedChart
 from governor.values.secret import Secret
 
 _DOCKER_CONFIG = ".dockerconfigjson"
@@ -23,6 +23,8 @@ class Access(msgspec.Struct, frozen=True):
     password: Secret = Secret("")
     authorities: str = ""
     """Certificates in PEM that the server is verified with."""
+    packed: bytes = b""
+    """The chart itself, if it is in the hub namespace."""
 
     def basic(self) -> dict[str, str]:
         """Return the header with the credentials; none if there are no credentials."""
@@ -53,7 +55,22 @@ async def read_access(hub: Client, namespace: str, chart: Chart, host: str) -> A
         if chart.ca_secret.key not in data:
             raise _missing(f"the Secret {chart.ca_secret.name} has no key {chart.ca_secret.key} with certificates")
         authorities = data[chart.ca_secret.key]
-    return Access(username, Secret(password), authorities)
+    packed = await _packed(hub, namespace, chart.config_map) if chart.config_map is not None else b""
+    return Access(username, Secret(password), authorities, packed)
+
+
+async def _packed(hub: Client, namespace: str, source: PackedChart) -> bytes:
+    try:
+        found = await hub.get(CONFIG_MAPS, source.name, namespace)
+        return base64.b64decode((found.get("binaryData") or {})[source.key])
+    except GovernorError as error:
+        if error.kind is not Kind.NOT_FOUND:
+            raise
+        cause: Exception = error
+    except KeyError as error:
+        cause = error
+    message = f"there is no ConfigMap {source.name} with a packed chart under the key {source.key}: create it"
+    raise GovernorError(Kind.NOT_FOUND, "chart-unavailable", message) from cause
 
 
 async def _data(hub: Client, namespace: str, name: str) -> dict[str, str]:

@@ -96,11 +96,11 @@ def _rename(scratch: Path, entry: Path) -> None:
 
 async def _fetch(chart: Chart, access: Access) -> bytes:
     """Return the verified archive of a chart."""
-    place = str(chart.archive or chart.oci)
+    place = str(chart.archive or chart.oci or (chart.config_map and f"ConfigMap {chart.config_map.name}"))
     if chart.oci is not None:
         content = await oci.fetch(place, chart.digest, access)
     else:
-        content = await archive.fetch(place, access)
+        content = access.packed if chart.config_map is not None else await archive.fetch(place, access)
         check(chart.digest, archive_digest(content), place)
     await asyncio.to_thread(read_archive, content, place)
     return content

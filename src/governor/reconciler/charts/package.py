@@ -5,7 +5,7 @@ import io
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -113,6 +113,17 @@ def _name(member: tarfile.TarInfo, place: str) -> str:
     if path.is_absolute() or ".." in path.parts or not is_below:
         raise invalid("chart-archive", f"{place}: {member.name} is not below the directory of the chart")
     return PurePosixPath(*path.parts[1:]).as_posix()
+
+
+def pack(files: Mapping[str, bytes], name: str) -> bytes:
+    """Return the packed chart of files that ``read_directory`` has read; the same files give the same archive."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:", format=tarfile.PAX_FORMAT) as tar:
+        for path, content in sorted(files.items()):
+            member = tarfile.TarInfo(f"{name}/{path}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return gzip.compress(archive.getvalue(), mtime=0)
 
 
 def read_all(chart: Path) -> dict[str, bytes]:

@@ -13,6 +13,7 @@ from governor.reconciler.kinds.definition import (
     AGE,
     MAX_ENTRIES,
     Column,
+    DataKey,
     Definition,
     Digest,
     ModuleName,
@@ -51,6 +52,15 @@ class Protection(enum.StrEnum):
     """In addition, an admission policy lets the API server refuse changes and deletions by others."""
 
 
+class PackedChart(Part, frozen=True):
+    """A packed chart in a ConfigMap of the hub namespace."""
+
+    name: ObjectName
+    """Name of the ConfigMap."""
+    key: DataKey = "chart.tgz"
+    """Key in its binaryData."""
+
+
 class Chart(Part, frozen=True):
     """Where the chart of a module comes from, and which content it must have."""
 
@@ -64,6 +74,8 @@ class Chart(Part, frozen=True):
     oci: Annotated[str, msgspec.Meta(pattern="^oci://[^/@]+/[^@]+$", max_length=1024)] | None = None
     """Repository of a chart in an OCI registry, such as oci://registry.example.com/charts/dapr. There is no tag: the
     chart is pulled by its digest."""
+    config_map: PackedChart | None = None
+    """A packed chart that is stored in the cluster itself, for small charts; governor cluster bootstrap uses it."""
     credentials_secret: ObjectName = ""
     """Secret with the credentials of the registry or web server, in the hub namespace: username and password, or a
     .dockerconfigjson."""
@@ -107,8 +119,8 @@ class ModuleSpec(Part, frozen=True):
     """Name of the module, the same in all of its versions."""
     version: ModuleVersion
     """Semantic version of the module; it may differ from that of its chart."""
-    chart: Annotated[Chart, exactly_one("directory", "archive", "oci")]
-    """The chart, by digest: exactly one of directory, archive and oci."""
+    chart: Annotated[Chart, exactly_one("directory", "archive", "oci", "configMap")]
+    """The chart, by digest: exactly one of directory, archive, oci and configMap."""
     values: Values = msgspec.field(default_factory=dict)
     """Default values. They override those of the chart, and are overridden by those of an Installation."""
     namespace: NamespaceName = ""
