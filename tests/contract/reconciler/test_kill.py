@@ -150,6 +150,7 @@ async def test_a_hundred_kills_at_random_requests_leave_what_is_desired(bed: Kil
             await users.check()
 
 
+@pytest.mark.soak
 async def test_a_leader_that_is_paused_while_applying_writes_nothing_when_it_is_resumed(bed: KillBed) -> None:
     """Its Lease expires meanwhile, and another replica completes the change and a later one."""
     await bed.add("orders")

@@ -118,11 +118,11 @@ class PodLoad:
 @pytest.mark.parametrize(
     ("route", "rounds"),
     [
-        ("proxied", 1),
-        pytest.param("proxied", 5, marks=pytest.mark.soak),
-        pytest.param("direct", 5, marks=pytest.mark.soak),
+        ("proxied", 5),
+        ("direct", 5),
     ],
 )
+@pytest.mark.soak
 async def test_no_pod_is_lost_when_the_proxy_or_the_runtime_is_killed_stopped_or_upgraded(
     route: str, rounds: int, cluster: Cluster, cluster_namespace: str, short_directory: Path
 ) -> None:

@@ -165,6 +165,7 @@ async def is_free() -> bool:
     return lock is not None
 
 
+@pytest.mark.soak
 async def test_up_replaces_a_killed_cluster_and_down_removes_everything(user: User, before: Snapshot) -> None:
     assert "is ready after" in await user.run("up")
     assert "is already running" in await user.run("up")

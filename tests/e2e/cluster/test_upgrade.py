@@ -53,6 +53,7 @@ def identity(pod: Manifest) -> tuple[str, dict[str, int], str]:
     return pod["metadata"]["uid"], restarts, sidecar_image(pod)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("dapr", [VERSION_1_16], indirect=True)
 async def test_new_sidecars_reload_and_old_ones_keep_their_store_until_their_pods_are_replaced(
     dapr: Dapr, cluster_namespace: str, stores: Stores

@@ -40,6 +40,7 @@ def budget(name: str, labels: Object) -> Object:
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
 
 
+@pytest.mark.soak
 async def test_controllers_restarts_and_our_agent_work_on_a_protected_module(bed: ModuleBed) -> None:
     dev = bed.client.impersonating("dev")
     web = deployment("web", replicas=1)
