@@ -18,6 +18,8 @@ from governor.reconciler.render.request import LookupCall, Rendered, Request
 PROGRAM: Final = "governor-renderer"
 _MEMORY_EXIT_CODE: Final = 3
 _START_S: Final = 30.0
+EXITED: Final = "renderer-exited"
+"""Code of the error for a renderer that ended by itself or was killed."""
 _STOP_S: Final = 1.0
 
 
@@ -64,6 +66,8 @@ class RendererProcess:
     def __init__(self, child: Piped, limits: Limits) -> None:
         self.pid = child.process.pid
         self.is_usable = True
+        self.has_answered = False
+        """Whether it has answered the present request at all."""
         self._child = child
         self._limits = limits
 
@@ -79,7 +83,7 @@ class RendererProcess:
 
     async def _render(self, request: Request) -> Rendered:
         frame = frames.encode_request(request)
-        self.is_usable = False
+        self.is_usable = self.has_answered = False
         try:
             async with asyncio.timeout(self._limits.timeout_s):
                 body = await self._converse(request, frame)
@@ -102,9 +106,11 @@ class RendererProcess:
         """Return the body of the next frame."""
         reader = self._child.reader
         try:
-            return await reader.readexactly(frames.body_length(await reader.readexactly(frames.HEAD_BYTES)))
+            body = await reader.readexactly(frames.body_length(await reader.readexactly(frames.HEAD_BYTES)))
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise await self._ended() from error
+        self.has_answered = True
+        return body
 
     async def _send(self, frame: bytes) -> None:
         try:
@@ -118,7 +124,7 @@ class RendererProcess:
         ended = await self._child.stop(_STOP_S)
         if ended.code == _MEMORY_EXIT_CODE:
             return out_of_memory(self._limits)
-        return GovernorError(Kind.UNAVAILABLE, "renderer-exited", f"the renderer {ended.summary}")
+        return GovernorError(Kind.UNAVAILABLE, EXITED, f"the renderer {ended.summary}")
 
     @property
     def is_running(self) -> bool:

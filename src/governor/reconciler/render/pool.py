@@ -6,9 +6,10 @@ A chart that never finishes delays no other module (see ``lanes``).
 import asyncio
 from typing import Self
 
+from governor.errors import GovernorError
 from governor.reconciler.render import linked
 from governor.reconciler.render.lanes import Lanes
-from governor.reconciler.render.linked import Limits, RendererProcess
+from governor.reconciler.render.linked import EXITED, Limits, RendererProcess
 from governor.reconciler.render.request import Rendered, Request
 
 
@@ -61,14 +62,24 @@ class _Lane:
 
     async def render(self, request: Request) -> Rendered:
         async with self._slots:
-            process = self._take() or await linked.start(self._program, self._limits)
-            try:
-                return await process.render(request)
-            finally:
-                if process.is_usable:
-                    self._put_back(process)
-                else:
-                    await process.stop()
+            idle = self._take()
+            if idle is not None:
+                try:
+                    return await self._render_in(idle, request)
+                except GovernorError as error:
+                    # One that ended while it was idle may be noticed only now.
+                    if error.code != EXITED or idle.has_answered:
+                        raise
+            return await self._render_in(await linked.start(self._program, self._limits), request)
+
+    async def _render_in(self, process: RendererProcess, request: Request) -> Rendered:
+        try:
+            return await process.render(request)
+        finally:
+            if process.is_usable:
+                self._put_back(process)
+            else:
+                await process.stop()
 
     def _take(self) -> RendererProcess | None:
         """Return the process that was used last, so that those in excess become idle."""

@@ -199,8 +199,7 @@ async def has_ended(pid: int) -> bool:
 async def test_a_killed_renderer_is_replaced(linked: RenderPool, tmp_path: Path) -> None:
     await linked.render(request_for(CHARTS / "small"))
     (idle,) = linked.pids
-    os.kill(idle, signal.SIGKILL)
-    await until(lambda: has_ended(idle))
+    os.kill(idle, signal.SIGKILL)  # its end is not noticed before the next request
     assert (await linked.render(request_for(CHARTS / "small"))).objects
 
     async def kill(_: LookupCall) -> None:
