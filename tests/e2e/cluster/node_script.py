@@ -50,7 +50,7 @@ def sleeper(name: str, **changes: Any) -> Manifest:
 
 def _web(marks: Path) -> Manifest:
     """Return a pod with an init container, a sidecar, all probes and lifecycle handlers."""
-    mounts = [{"name": "work", "mountPath": "/work"}, {"name": "marks", "mountPath": "/marks"}]
+    mounts = [{"name": "work", "mountPath": "/shared"}, {"name": "marks", "mountPath": "/marks"}]
 
     def container(name: str, *command: str, **more: Any) -> Manifest:
         return {"name": name, "image": _BUSYBOX, "command": list(command), "volumeMounts": mounts, **more}
@@ -60,16 +60,16 @@ def _web(marks: Path) -> Manifest:
         *("main", "sh", "-c", _SERVE),
         startupProbe={**served, "failureThreshold": 60},
         readinessProbe=served,
-        livenessProbe={"exec": {"command": ["cat", "/work/init"]}, "periodSeconds": 1},
+        livenessProbe={"exec": {"command": ["cat", "/shared/init"]}, "periodSeconds": 1},
         lifecycle={
-            "postStart": {"exec": {"command": ["sh", "-c", "echo started > /work/started"]}},
+            "postStart": {"exec": {"command": ["sh", "-c", "echo started > /shared/started"]}},
             "preStop": {"exec": {"command": ["sh", "-c", "echo stopped > /marks/stopped"]}},
         },
     )
     spec = {
         "terminationGracePeriodSeconds": 5,
         "initContainers": [
-            container("init", "sh", "-c", "echo init > /work/init"),
+            container("init", "sh", "-c", "echo init > /shared/init"),
             container("sidecar", "sh", "-c", "trap exit TERM; sleep infinity & wait", restartPolicy="Always"),
         ],
         "containers": [main],
@@ -118,7 +118,7 @@ class NodeScript:
     async def _use(self) -> dict[str, Any]:
         """Use every interface of a running pod."""
         exec_, logs, attach, forwarded, resized, *_ = await asyncio.gather(
-            self._kubectl("exec", "web", "--container=main", "--", "cat", "/work/init", "/work/started"),
+            self._kubectl("exec", "web", "--container=main", "--", "cat", "/shared/init", "/shared/started"),
             self._kubectl("logs", "web", "--container=main"),
             self._kubectl("attach", "echo", "--stdin", stdin="hello\n"),
             self._forwarded(),
