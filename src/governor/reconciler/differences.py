@@ -17,12 +17,12 @@ from governor.reconciler.kinds.module_instance import ModuleInstance, Operation
 from governor.reconciler.kinds.state import Problem
 from governor.reconciler.previews import Preview
 from governor.reconciler.release.adoption import Takeover
+from governor.reconciler.release.manifests import is_listed, manifests_of
 from governor.reconciler.release.objects import MANAGER, Place, module_objects, objects_client
 from governor.reconciler.release.record import Records
 from governor.reconciler.release.reference import find_key, values_digest
 from governor.reconciler.render.masking import sensitive_texts, tree_without_texts
 from governor.reconciler.steps.adoption import find_takeover
-from governor.reconciler.steps.manifests import is_listed, manifests_of
 from governor.reconciler.steps.namespaces import namespace_manifest, namespace_ref
 from governor.reconciler.steps.rendering import operation
 from governor.reconciler.watch.autoscalers import HORIZONTAL_POD_AUTOSCALERS, SCALED_OBJECTS, Autoscaler

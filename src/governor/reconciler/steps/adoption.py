@@ -20,10 +20,10 @@ from governor.reconciler.kinds.state import DEPLOYED as STAGE
 from governor.reconciler.kinds.state import Problem
 from governor.reconciler.release.adoption import FormerOwner, Takeover, former_owner
 from governor.reconciler.release.helm_release import DEPLOYED, HelmRecord, read_release
+from governor.reconciler.release.manifests import name_of, rendered_names
 from governor.reconciler.release.objects import objects_client
 from governor.reconciler.render.request import Rendered
 from governor.reconciler.steps.apply import desired_objects
-from governor.reconciler.steps.manifests import name_of, rendered_names
 from governor.reconciler.steps.step import Halt, Halted, Retry, Work, failed
 from governor.values.printing import listed
 

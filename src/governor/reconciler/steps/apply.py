@@ -18,12 +18,12 @@ from governor.reconciler.hooks.plan import hooks_for
 from governor.reconciler.kinds.module_instance import Attempt
 from governor.reconciler.kinds.state import DEPLOYED, HEALTHY, Problem
 from governor.reconciler.release.home import ensure_home
+from governor.reconciler.release.manifests import is_listed, manifests_of, name_of
 from governor.reconciler.release.objects import module_objects
 from governor.reconciler.release.reference import is_same, reference_text
 from governor.reconciler.render.request import Rendered
 from governor.reconciler.states.failures import type_of_results
 from governor.reconciler.steps.comparison import REMOVAL_REFUSED, content_digest, scaled, unchanged
-from governor.reconciler.steps.manifests import is_listed, manifests_of, name_of
 from governor.reconciler.steps.namespaces import (
     NAMESPACE,
     find_namespace,

@@ -11,10 +11,10 @@ from governor.kube.controller.conditions import format_time
 from governor.reconciler.hooks.run import HookContext, HookFailed, HookResult, HooksWaiting, run_hooks
 from governor.reconciler.kinds.adoption import Adopted
 from governor.reconciler.kinds.module_instance import Applied, HookRecord
+from governor.reconciler.release.manifests import rendered_names
 from governor.reconciler.release.objects import hook_objects, objects_client
 from governor.reconciler.release.reference import reference_text
 from governor.reconciler.render.request import Hook
-from governor.reconciler.steps.manifests import rendered_names
 from governor.reconciler.steps.rendering import records_of
 from governor.reconciler.steps.step import Halt, Work, failed, failing, readiness_of, waiting
 
