@@ -1,7 +1,7 @@
 """The admission policy that protects the objects of a module from others. The API server evaluates it: no webhook.
 
-It refuses updates that change spec, data or the owner label, and deletions. Who may do that nevertheless is decided by
-RBAC: the verb ``override`` on the ModuleInstance, which the reconciler has, and whoever is given it for an emergency.
+It refuses updates that change spec, data or the owner label, and deletions. Exempt are clients
+with the verb ``override`` on the ModuleInstance: the reconciler, and those to which RBAC grants it for an emergency.
 """
 
 from collections.abc import Iterable

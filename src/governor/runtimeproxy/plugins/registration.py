@@ -10,7 +10,7 @@
 | ``selector`` | ``matchLabels`` and ``matchExpressions`` on the pod's labels | all pods |
 | ``environment`` | ``merge``, or ``replace``: variables missing from a response are removed | ``merge`` |
 | ``remember`` | a list with ``environment``: hooks after the creation get the variables too | nothing is remembered |
-| ``synchronize`` | whether the plugin is told what exists whenever it has been connected | ``false`` |
+| ``synchronize`` | whether the plugin receives what exists whenever it has connected | ``false`` |
 | ``mode`` | ``enforce``, or ``observe``: changes are recorded and not made | ``enforce`` |
 
 A null key counts as absent, as in koord-runtime-proxy. Unknown keys cause a warning and have no effect.

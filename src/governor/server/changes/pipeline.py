@@ -38,7 +38,7 @@ _PREPARED_AT_ONCE: Final = 2
 """Changes that are prepared at the same time; each occupies one of the store's readers."""
 
 _MAX_OUTCOMES: Final = 1000
-"""Outcomes that are kept of changes whose callers were told that they are pending."""
+"""Outcomes that are kept of changes that were returned as pending."""
 
 _log = logging.get_logger(__name__)
 
