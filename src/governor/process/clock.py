@@ -7,6 +7,7 @@ import asyncio
 import datetime
 import heapq
 import time
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
 _SETTLE_ITERATIONS: Final = 50
@@ -24,6 +25,18 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Return once ``monotonic`` has advanced by ``seconds``."""
+
+
+async def wait_at_most(waited: Awaitable[object], seconds: float | None, clock: Clock) -> None:
+    """Wait for something, at most for this time if one is given; cancel what was not waited for to the end."""
+    waits: set[asyncio.Future[object]] = {asyncio.ensure_future(waited)}
+    if seconds is not None:
+        waits.add(asyncio.ensure_future(clock.sleep(seconds)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
 
 
 class SystemClock:

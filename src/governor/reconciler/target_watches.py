@@ -15,6 +15,7 @@ from governor.kube.client import Client, Request
 from governor.kube.controller import NamespacedName
 from governor.process.clock import Clock
 from governor.process.flowcontrol.backoff import Backoff, Retries
+from governor.process.tasks import Tasks
 from governor.process.telemetry import logging
 from governor.reconciler.core_kinds import NAMESPACES
 from governor.reconciler.kinds.cluster import Cluster, KubeconfigSecret
@@ -61,18 +62,14 @@ class TargetWatches:
         self._namespace = namespace
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks = Tasks()
         self._add: Callable[[NamespacedName], None] = lambda _: None
 
     async def run(self, add: Callable[[NamespacedName], None]) -> None:
         """Connect and watch clusters on demand, until cancelled."""
         self._sessions.clear()
-        async with asyncio.TaskGroup() as group:
-            self._group, self._add = group, add
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self._group = None
+        self._add = add
+        await self._tasks.run()
 
     def target(self, cluster: Cluster, secret_version: str, key: NamespacedName) -> Target | None:
         """Return a connected cluster; otherwise None, and ``key`` is queued when it is connected."""
@@ -97,9 +94,9 @@ class TargetWatches:
 
     def _connect(self, cluster: Cluster, access: _Access) -> _Session | None:
         self.forget(cluster.metadata.name)
-        if self._group is None:
+        if not self._tasks.is_running:
             return None
-        task = self._group.create_task(self._run_session(cluster, access))
+        task = self._tasks.start(self._run_session(cluster, access))
         session = self._sessions[cluster.metadata.name] = _Session(access, task)
         return session
 

@@ -16,6 +16,7 @@ from governor.kube.client import Client, Limits, Request, Transport
 from governor.kube.config import kubeconfig
 from governor.kube.config.access import Access
 from governor.process.clock import Clock
+from governor.process.tasks import Tasks
 from governor.process.telemetry import logging
 from governor.reconciler.core_kinds import NAMESPACES, SECRETS
 from governor.reconciler.kinds.cluster import Cluster, KubeconfigSecret
@@ -136,23 +137,18 @@ class Reachability:
         self._clock = clock
         self._results: dict[str, _Probe] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._group: asyncio.TaskGroup | None = None
+        self._probes = Tasks()
 
     async def run(self) -> None:
         """Run probes until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self._group = None
+        await self._probes.run()
 
     def observe(self, cluster: Cluster, secret_version: str) -> Reach | None:
         """Return the last result for a cluster, None before the first; start a probe if one is due."""
         name, last = cluster.metadata.name, self._results.get(cluster.metadata.name)
-        if self._is_due(last, _access_version(cluster, secret_version)) and self._group and name not in self._running:
-            task = self._group.create_task(self._probe(cluster, secret_version))
-            self._running[name] = task
+        is_free = self._probes.is_running and name not in self._running
+        if is_free and self._is_due(last, _access_version(cluster, secret_version)):
+            task = self._running[name] = self._probes.start(self._probe(cluster, secret_version))
             task.add_done_callback(lambda _: self._running.pop(name, None))
         return last.reach if last and last.access.uid == cluster.metadata.uid else None
 

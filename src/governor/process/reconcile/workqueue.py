@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
-from governor.process.clock import Clock
+from governor.process.clock import Clock, wait_at_most
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.fair_queue import FairQueue, Priority
 from governor.process.telemetry.instruments import Counter, Gauge, Histogram, Registry
@@ -188,14 +188,8 @@ class Workqueue(Generic[K]):
     async def _sleep(self, until_s: float | None) -> None:
         """Sleep until the given time or until ``_wake_run``."""
         self._wakeup = asyncio.get_running_loop().create_future()
-        waits: set[asyncio.Future[None]] = {self._wakeup}
-        if until_s is not None:
-            waits.add(asyncio.ensure_future(self._clock.sleep(until_s - self._clock.monotonic())))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+        seconds = None if until_s is None else until_s - self._clock.monotonic()
+        await wait_at_most(self._wakeup, seconds, self._clock)
 
 
 class _Delays(Generic[K]):

@@ -12,7 +12,7 @@ from governor.errors import GovernorError
 from governor.kube.client import Client
 from governor.kube.controller import Context, NamespacedName
 from governor.kube.objects import ApiResource
-from governor.process.clock import Clock
+from governor.process.clock import Clock, wait_at_most
 from governor.process.reconcile.reconciler import Done, Outcome, Requeue
 from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Gauge, Registry
@@ -137,22 +137,11 @@ class WorkerScaler:
         while True:
             reason = self._demand.reason
             if not reason:
-                await self._wait(self._idle_s)
+                await wait_at_most(self._demand.changed(), self._idle_s, self._clock)
                 if self._demand.reason:
                     continue
             is_scaled = await self._scale(1, reason) if reason else await self._scale(0, "all modules are compliant")
-            await self._wait(None if is_scaled else RETRY_S)
-
-    async def _wait(self, seconds: float | None) -> None:
-        """Wait until the demand changes, at most for this time."""
-        waits: set[asyncio.Future[object]] = {asyncio.ensure_future(self._demand.changed())}
-        if seconds is not None:
-            waits.add(asyncio.ensure_future(self._clock.sleep(seconds)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+            await wait_at_most(self._demand.changed(), None if is_scaled else RETRY_S, self._clock)
 
     async def _scale(self, replicas: int, reason: str) -> bool:
         try:

@@ -8,6 +8,7 @@ from governor.kube.client import Client
 from governor.kube.objects import ApiResource
 from governor.kube.reflector import Reflector, View
 from governor.process.clock import Clock
+from governor.process.tasks import Tasks
 from governor.reconciler.watch.kind_watch import KindName, KindWatch, OnFailure
 
 QUOTAS: Final = (KindName("", "ResourceQuota"),)
@@ -37,16 +38,12 @@ class Blockers:
         self._on_change = on_change
         self._modules: dict[str, Collection[KindName]] = {}
         self._tasks: dict[KindName, asyncio.Task[None]] = {}
-        self._group: asyncio.TaskGroup | None = None
+        self._watches = Tasks()
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self._group = None
+        self._tasks.clear()
+        await self._watches.run()
 
     def expect(self, module: str, kinds: Collection[KindName]) -> None:
         """Report changes of these kinds for a module, and of no others."""
@@ -55,8 +52,8 @@ class Blockers:
         else:
             self._modules.pop(module, None)
         for name in kinds:
-            if name not in self._tasks and self._group:
-                self._tasks[name] = self._group.create_task(self._watch(name))
+            if name not in self._tasks and self._watches.is_running:
+                self._tasks[name] = self._watches.start(self._watch(name))
         for name in self._tasks.keys() - {each for blocking in self._modules.values() for each in blocking}:
             self._tasks.pop(name).cancel()
 

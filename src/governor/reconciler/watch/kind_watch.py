@@ -16,7 +16,7 @@ from governor.kube.errors import NO_API, ApiError
 from governor.kube.objects import ApiResource, ObjectRef
 from governor.kube.reflector import Entry, Reflector, View
 from governor.kube.reflector.reflector import BACKOFF
-from governor.process.clock import Clock
+from governor.process.clock import Clock, wait_at_most
 from governor.process.flowcontrol.backoff import Backoff, Retries
 from governor.process.telemetry import logging
 
@@ -210,14 +210,7 @@ class KindWatch(Generic[V]):
 
     async def _pause(self, seconds: float | None) -> bool:
         """Wait until ``look_again`` is called, at most for this time; return whether it was called."""
-        waits: set[asyncio.Future[object]] = {asyncio.ensure_future(self._woken.wait())}
-        if seconds is not None:
-            waits.add(asyncio.ensure_future(self._clock.sleep(seconds)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+        await wait_at_most(self._woken.wait(), seconds, self._clock)
         is_woken = self._woken.is_set()
         self._woken.clear()
         return is_woken

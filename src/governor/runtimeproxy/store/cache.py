@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from governor.errors import GovernorError, Kind
-from governor.process.clock import Clock
+from governor.process.clock import Clock, wait_at_most
 from governor.process.telemetry import logging
 from governor.runtimeproxy.hooks.calls import Call
 from governor.runtimeproxy.hooks.requests import Request
@@ -132,20 +132,12 @@ class RecordCache:
                 await self._clock.sleep(_RETRY_S)
             else:
                 self._last_error = ""
-                await self._wait_for_resync()
+                await wait_at_most(self._stale.wait(), _RESYNC_S, self._clock)
 
     def _log_once(self, error: str) -> None:
         if error != self._last_error:
             _log.warning("cannot list the runtime's sandboxes and containers", error=error)
         self._last_error = error
-
-    async def _wait_for_resync(self) -> None:
-        waits = {asyncio.ensure_future(self._clock.sleep(_RESYNC_S)), asyncio.ensure_future(self._stale.wait())}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     async def resync(self) -> None:
         """Fetch missing records, refresh known containers, and delete what the runtime no longer lists."""
