@@ -17,6 +17,7 @@ from tests.contract.kube.bed import FaultyApi, admin_of
 from tests.contract.kube.conftest import NAMESPACES
 from tests.contract.reconciler.bed import CountingRenderer, HubBed
 from tests.contract.reconciler.definition_bed import installer, remove
+from tests.contract.reconciler.kill_bed import KillBed
 
 
 @pytest.fixture
@@ -81,3 +82,20 @@ async def bare(client: Client) -> AsyncIterator[Client]:
     yield client
     await remove(client, CHANNEL.name)
     await installer(client).install()
+
+
+@pytest.fixture
+async def kill_bed(
+    control_plane: ControlPlane,
+    client: Client,
+    transport: Transport,
+    namespace: str,
+    tmp_path: Path,
+    renderer: CountingRenderer,
+    faults: FaultyApi,
+) -> AsyncIterator[KillBed]:
+    """A reconciler as a process that the test kills."""
+    bed = KillBed(control_plane, client, transport, namespace, tmp_path, renderer, faults)
+    await bed.prepare()
+    async with bed.program:
+        yield bed

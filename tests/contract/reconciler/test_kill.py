@@ -3,19 +3,13 @@
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from governor.kube.client import Client, Transport
 from governor.kube.lease import LEASES
 from governor.kube.objects import Object
 from governor.reconciler.main import NAME
-from governor.reconciler.render.request import Renderer
-from testbed.kube.control_plane import ControlPlane
 from tests.contract.kube.applyset.bed import config_map
-from tests.contract.kube.bed import FaultyApi
 from tests.contract.reconciler.kill_bed import KillBed, hooked, writes
 from tests.contract.reconciler.steps.bed import create_workers, has_workers, listed
 
@@ -28,19 +22,8 @@ SECOND = [config_map(name, version="2") for name in "bcde"]
 
 
 @pytest.fixture
-async def bed(
-    control_plane: ControlPlane,
-    client: Client,
-    transport: Transport,
-    namespace: str,
-    tmp_path: Path,
-    renderer: Renderer,
-    faults: FaultyApi,
-) -> AsyncIterator[KillBed]:
-    bed = KillBed(control_plane, client, transport, namespace, tmp_path, renderer, faults)
-    await bed.prepare()
-    async with bed.program:
-        yield bed
+def bed(kill_bed: KillBed) -> KillBed:
+    return kill_bed
 
 
 def data_of(objects: list[Object]) -> dict[str, dict[str, str]]:

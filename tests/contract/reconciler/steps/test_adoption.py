@@ -3,21 +3,17 @@
 import base64
 import gzip
 import shlex
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource, Object, ObjectRef, ref_of
 from governor.reconciler.release.objects import MANAGER, SETTINGS
-from governor.reconciler.render.request import Renderer
-from testbed.kube.control_plane import ControlPlane
 from testbed.recipes import provide
 from tests.contract.charts.bed import Helm
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, SECRETS, config_map
-from tests.contract.kube.bed import FaultyApi
 from tests.contract.reconciler.bed import LOCAL, state
 from tests.contract.reconciler.kill_bed import KillBed, writes
 from tests.contract.reconciler.steps.bed import ModuleBed, listed
@@ -307,25 +303,9 @@ async def test_objects_of_flux_and_argo_cd_are_taken_over_and_those_of_others_ar
     assert "delete applications.argoproj.io apps" in found["status"]["adopted"]["nextStep"]
 
 
-@pytest.fixture
-async def killed(
-    control_plane: ControlPlane,
-    client: Client,
-    transport: Transport,
-    namespace: str,
-    tmp_path: Path,
-    renderer: Renderer,
-    faults: FaultyApi,
-) -> AsyncIterator[KillBed]:
-    bed = KillBed(control_plane, client, transport, namespace, tmp_path, renderer, faults)
-    await bed.prepare()
-    async with bed.program:
-        yield bed
-
-
-async def test_an_adoption_that_is_killed_is_continued(killed: KillBed) -> None:
+async def test_an_adoption_that_is_killed_is_continued(kill_bed: KillBed) -> None:
     """Killed before the first object, between the two writes of one object, and when everything is written."""
-    bed = killed
+    bed = kill_bed
     names = "abc"
     for name in names:
         manifest = marked(config_map(name, bed.space, n="1"), "labels", FLUX_LABELS)
