@@ -23,7 +23,7 @@ from toolchain.oci import LOCAL, Archive
 _BUSYBOX = f"{LOCAL}/busybox:1"
 _PORT = 8080
 _WAIT = "--timeout=120s"
-_SERVE = f"trap exit TERM; echo serving; httpd -f -p {_PORT} -h /work & wait"
+_SERVE = f"trap exit TERM; echo serving; httpd -f -p {_PORT} -h /shared & wait"
 
 EXPECTED = {
     "exec": "init\nstarted\n",
