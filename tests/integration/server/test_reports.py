@@ -1,6 +1,7 @@
 """Reports: which are stored, which acknowledge a delivery, and how progress follows."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from governor.domain.bundles import Delivery
 from governor.domain.documents import DocumentRef
 from governor.domain.reports import State
 from governor.errors import GovernorError, Kind
+from governor.server.store.deliveries import newest_deliveries
 from governor.server.watch.reporting import store_reports
 from tests.integration.server.bed import Agent, ServerBed, component, profile, report_on, running, runtime
 
@@ -81,6 +83,36 @@ async def test_a_report_that_is_repeated_in_a_new_session_is_not_stored_again(be
         return [store_reports(connection, contents, [each], now)[0] for each in (again, changed, again)]
 
     assert await bed.services.store.write(accept) == [False, True, False]
+
+
+async def test_reports_that_are_stored_together_take_as_many_statements_as_one(tmp_path: Path) -> None:
+    names = [f"r{number:02d}" for number in range(40)]
+    statements: list[str] = []
+    async with running(tmp_path) as bed:
+        await bed.apply(*map(runtime, names), profile("orders", *STORES))
+        issued = await bed.services.store.read(
+            lambda connection: newest_deliveries(connection, bed.services.contents, names)
+        )
+
+        def store(*stored: str) -> Any:
+            reports = [report_on(issued[name], State.VERIFIED, session=1) for name in stored]
+            return bed.services.store.write(
+                lambda connection: store_reports(connection, bed.services.contents, reports, datetime.now(UTC))
+            )
+
+        def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            statements.append(statement.partition(" ")[0])
+
+        sa.event.listen(sa.Engine, "before_cursor_execute", record)
+        try:
+            assert await store(names[0]) == [True]
+            alone = [each for each in statements if each in ("SELECT", "INSERT", "UPDATE", "DELETE")]
+            statements.clear()
+            assert await store(*names[1:]) == [True] * 39
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", record)
+    assert [each for each in statements if each in ("SELECT", "INSERT", "UPDATE", "DELETE")] == alone
+    assert Counter(alone) <= Counter({"SELECT": 2, "INSERT": 1, "UPDATE": 2})
 
 
 async def test_verified_can_be_revoked_by_a_later_report(bed: ServerBed) -> None:

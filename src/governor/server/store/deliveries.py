@@ -1,7 +1,7 @@
 """Statements on deliveries and their reports."""
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from governor.server.store.bundles import Content, Contents
 from governor.server.store.columns import SharedEncoder, encode_json, encode_time
 from governor.server.store.incarnation import current_incarnation
 from governor.server.store.schema import DELIVERY_COLUMNS, deliveries, reports, runtime_states
-from governor.server.store.sqlite import batches, execute_many
+from governor.server.store.sqlite import batches, insert_rows
 
 
 class DeliveryHead(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def insert_deliveries(connection: sa.Connection, new: Sequence[tuple[Delivery, d
         delivery = msgspec.structs.replace(given, incarnation=incarnation, id=secrets.token_hex(8))
         issued.append(delivery)
         rows.append(_row(delivery, time, shared))
-    execute_many(connection, deliveries.insert(), rows)
+    insert_rows(connection, deliveries, rows)
     return tuple(issued)
 
 
@@ -243,24 +243,16 @@ def digests_since(connection: sa.Connection, runtime: str, sequence: int) -> fro
 
 def find_reported(
     connection: sa.Connection, keys: Iterable[tuple[str, int]]
-) -> dict[tuple[str, int], ReportedDelivery]:
-    """Return deliveries by runtime and sequence."""
-    found: dict[tuple[str, int], ReportedDelivery] = {}
+) -> dict[tuple[str, int], tuple[ReportedDelivery, ReportKey | None]]:
+    """Return deliveries by runtime and sequence, each with the key of the report about it, if there is one."""
+    found: dict[tuple[str, int], tuple[ReportedDelivery, ReportKey | None]] = {}
+    joined, width = deliveries.outerjoin(reports, _same_delivery(deliveries, reports)), len(_REPORTED)
     for sequence, names in _by_sequence(keys):
-        columns = deliveries.c
-        statement = sa.select(*_REPORTED).where(columns.runtime.in_(names), columns.sequence == sequence)
-        found |= {(row.runtime, sequence): ReportedDelivery(*row) for row in connection.execute(statement)}
-    return found
-
-
-def report_keys(connection: sa.Connection, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], ReportKey]:
-    """Return what orders the stored reports, by runtime and sequence."""
-    found: dict[tuple[str, int], ReportKey] = {}
-    for sequence, names in _by_sequence(keys):
-        statement = sa.select(reports.c.runtime, *_KEY).where(
-            reports.c.runtime.in_(names), reports.c.sequence == sequence
-        )
-        found |= {(name, sequence): ReportKey(*values) for name, *values in connection.execute(statement)}
+        statement = sa.select(*_REPORTED, *_KEY).select_from(joined)
+        is_one = sa.and_(deliveries.c.runtime.in_(names), deliveries.c.sequence == sequence)
+        for row in connection.execute(statement.where(is_one)):
+            key = ReportKey(*row[width:]) if row.acknowledged is not None else None
+            found[row.runtime, sequence] = ReportedDelivery(*row[:width]), key
     return found
 
 
@@ -290,11 +282,9 @@ def find_report(connection: sa.Connection, runtime: str, sequence: int) -> Store
     return None if row is None else StoredReport(*row)
 
 
-def put_reports(connection: sa.Connection, stored: Collection[StoredReport]) -> None:
-    """Replace the stored reports about the same deliveries."""
-    if not stored:
-        return
-    for sequence, names in _by_sequence((each.report.runtime, each.report.sequence) for each in stored):
+def put_reports(connection: sa.Connection, stored: Iterable[StoredReport], replaced: Iterable[tuple[str, int]]) -> None:
+    """Store reports; ``replaced`` are those of the same deliveries that are stored already."""
+    for sequence, names in _by_sequence(replaced):
         connection.execute(reports.delete().where(reports.c.runtime.in_(names), reports.c.sequence == sequence))
     rows = [
         {
@@ -307,7 +297,7 @@ def put_reports(connection: sa.Connection, stored: Collection[StoredReport]) -> 
         }
         for each in stored
     ]
-    execute_many(connection, reports.insert(), rows)
+    insert_rows(connection, reports, rows)
 
 
 def _by_sequence(keys: Iterable[tuple[str, int]]) -> Iterator[tuple[int, list[str]]]:

@@ -16,7 +16,7 @@ from governor.domain.inventories import Inventory
 from governor.domain.windows import Hold, Restraint, Window
 from governor.server.store.columns import Json, SharedEncoder, decode_time, encode_time
 from governor.server.store.schema import deliveries, document_versions, inventories, runtime_keys, runtime_states
-from governor.server.store.sqlite import batches, execute_many
+from governor.server.store.sqlite import batches, insert_rows, update_rows
 
 _MAX_ATTEMPTS: Final = 50
 
@@ -88,13 +88,17 @@ class ReportSummary(msgspec.Struct, frozen=True):
     acknowledged_time: datetime | None = None
 
 
-_RAW: Final = sa.table("runtime_states", *(sa.column(name) for name in RuntimeState.__struct_fields__)).c
+_RAW: Final = sa.table("runtime_states", *(sa.column(each.name) for each in runtime_states.columns)).c
 """Columns without types: their values are decoded here, which is faster."""
-_SUMMARY: Final = tuple(runtime_states.c[name] for name in ReportSummary.__struct_fields__)
+_STATE: Final = tuple(_RAW[name] for name in RuntimeState.__struct_fields__)
+_SUMMARY: Final = tuple(_RAW[name] for name in ReportSummary.__struct_fields__)
+_REPORTED_STATE: Final = ("verified", "present", "attempts")
+"""Columns of a state that reports change."""
 _SCAN: Final = 1000
 """For more runtimes than this the whole table is read."""
 _SHARED: Final = ("apply", "windows", "hold", "present", "attempts")
 _SUMMARY_JSON: Final = ("condition", "restraint", "acknowledged_profiles")
+_JSON: Final = {name: cast("Json", runtime_states.c[name].type) for name in _SUMMARY_JSON}
 _SUMMARY_TIMES: Final = ("until", "acknowledged_time")
 _TERMS: Final = tuple(cast("Json", runtime_states.c[name].type) for name in ("apply", "windows", "hold"))
 _PRESENT: Final = tuple(cast("Json", runtime_states.c[name].type) for name in ("present", "attempts"))
@@ -105,8 +109,21 @@ def find_states(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str,
     """Return the states of the given runtimes that have one."""
     found: dict[str, RuntimeState] = {}
     for names in batches(runtimes):
-        statement = sa.select(*_RAW).where(_RAW.runtime.in_(names))
+        statement = sa.select(*_STATE).where(_RAW.runtime.in_(names))
         found |= {row[0]: _state(row) for row in connection.execute(statement)}
+    return found
+
+
+def find_states_and_summaries(
+    connection: sa.Connection, runtimes: Iterable[str]
+) -> dict[str, tuple[RuntimeState, ReportSummary]]:
+    """Return the states of the given runtimes that have one, and the summaries of their reports."""
+    found: dict[str, tuple[RuntimeState, ReportSummary]] = {}
+    width = len(_STATE)
+    for names in batches(runtimes):
+        statement = sa.select(*_STATE, *_SUMMARY[1:]).where(_RAW.runtime.in_(names))
+        for row in connection.execute(statement):
+            found[row[0]] = _state(row[:width]), _summary((row[0], *row[width:]))
     return found
 
 
@@ -141,41 +158,30 @@ def put_states(connection: sa.Connection, states: Sequence[RuntimeState], known:
             row[name] = shared.encode(row[name])
         row["time"] = encode_time(row["time"])
     new = [row | {"reported": 0} for row in rows if row["runtime"] not in known]
-    execute_many(connection, runtime_states.insert(), new)
-    _update(connection, [row for row in rows if row["runtime"] in known])
+    insert_rows(connection, runtime_states, new)
+    update_rows(connection, runtime_states, "runtime", [row for row in rows if row["runtime"] in known])
 
 
-def put_summaries(connection: sa.Connection, summaries: Iterable[ReportSummary]) -> None:
-    """Store summaries of reports in place of the previous ones."""
-    shared = SharedEncoder()
-    rows = [msgspec.structs.asdict(each) for each in summaries]
-    for row in rows:
-        for name in _SUMMARY_JSON:
+def put_reported(connection: sa.Connection, reported: Iterable[tuple[RuntimeState, ReportSummary]]) -> None:
+    """Store what reports have changed of some states, and their summaries, in place of the previous ones."""
+    shared, rows = SharedEncoder(), []
+    for state, summary in reported:
+        row = msgspec.structs.asdict(summary)
+        row |= {name: getattr(state, name) for name in _REPORTED_STATE}
+        for name in (*_SUMMARY_JSON, "present", "attempts"):
             row[name] = shared.encode(row[name])
         for name in _SUMMARY_TIMES:
             row[name] = encode_time(row[name])
-    _update(connection, rows)
-
-
-def _update(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
-    if not rows:
-        return
-    names = [name for name in rows[0] if name != "runtime"]
-    statement = (
-        runtime_states.update()
-        .where(runtime_states.c.runtime == sa.bindparam("key"))
-        .values({name: sa.bindparam(f"new_{name}") for name in names})
-    )
-    values = [{"key": row["runtime"], **{f"new_{name}": row[name] for name in names}} for row in rows]
-    execute_many(connection, statement, values)
+        rows.append(row)
+    update_rows(connection, runtime_states, "runtime", rows)
 
 
 def find_summaries(connection: sa.Connection, runtimes: Iterable[str]) -> dict[str, ReportSummary]:
     """Return the summaries of the given runtimes that have a delivery."""
     found: dict[str, ReportSummary] = {}
     for names in batches(runtimes):
-        statement = sa.select(*_SUMMARY).where(runtime_states.c.runtime.in_(names))
-        found |= {row.runtime: ReportSummary(**row._mapping) for row in connection.execute(statement)}  # noqa: SLF001 - public in SQLAlchemy
+        statement = sa.select(*_SUMMARY).where(_RAW.runtime.in_(names))
+        found |= {row[0]: _summary(row) for row in connection.execute(statement)}
     return found
 
 
@@ -294,10 +300,19 @@ def delete_inventory(connection: sa.Connection, runtime: str) -> None:
     connection.execute(inventories.delete().where(inventories.c.runtime == runtime))
 
 
-def _state(row: sa.Row[Any]) -> RuntimeState:
+def _state(row: Sequence[Any]) -> RuntimeState:
     values: tuple[Any, ...] = tuple(row)
     terms, others = _decoded(_TERMS, values[6:9]), _decoded(_PRESENT, values[10:12])
     return RuntimeState(*[*values[:6], *terms, decode_time(values[9]), *others, values[12]])
+
+
+def _summary(row: Sequence[Any]) -> ReportSummary:
+    values = dict(zip(ReportSummary.__struct_fields__, row, strict=True))
+    for name in _SUMMARY_JSON:
+        values[name] = _JSON[name].decode(values[name])
+    for name in _SUMMARY_TIMES:
+        values[name] = None if values[name] is None else decode_time(values[name])
+    return ReportSummary(**values)
 
 
 def _decoded(types: tuple[Json, ...], values: Iterable[bytes | None]) -> list[Any]:

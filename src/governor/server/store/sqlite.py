@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -28,6 +29,7 @@ _READERS: Final = 4
 _MAX_COMMIT_SIZE: Final = 256
 _BUSY_MS: Final = 5000
 _MAX_NAMES: Final = 500
+_MAX_PREPARED: Final = 64
 _DISK_FULL: Final = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 
 
@@ -57,19 +59,46 @@ def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...]) -> sa.Engine:
     return engine
 
 
-def execute_many(
-    connection: sa.Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
-) -> None:
-    """Execute a statement once for each row, whose values are as the driver takes them.
+def insert_rows(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, whose values are as the driver takes them.
 
-    SQLAlchemy would spend more time on converting the values than the database on storing them.
+    SQLAlchemy would spend more time on compiling the statement and converting the values than the database on storing
+    them.
     """
-    if not rows:
-        return
-    compiled = statement.compile(dialect=connection.dialect, column_keys=list(rows[0]))
-    names = compiled.positiontup
-    parameters = [tuple([row[name] for name in names]) for row in rows] if names else list(map(dict, rows))
-    connection.exec_driver_sql(str(compiled), parameters)
+    if rows:
+        _execute_rows(connection, _insertion(table, tuple(rows[0]), connection.dialect), rows)
+
+
+def update_rows(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Update the rows that have the same value of the column ``key``; values are as the driver takes them."""
+    if rows:
+        _execute_rows(connection, _update(table, key, tuple(rows[0]), connection.dialect), rows)
+
+
+class _Prepared(NamedTuple):
+    """The text of a statement, and the columns whose values it takes, in their order."""
+
+    text: str
+    columns: tuple[str, ...]
+
+
+@lru_cache(_MAX_PREPARED)
+def _insertion(table: sa.Table, columns: tuple[str, ...], dialect: sa.Dialect) -> _Prepared:
+    compiled = table.insert().compile(dialect=dialect, column_keys=list(columns))
+    return _Prepared(str(compiled), tuple(compiled.positiontup or ()))
+
+
+@lru_cache(_MAX_PREPARED)
+def _update(table: sa.Table, key: str, columns: tuple[str, ...], dialect: sa.Dialect) -> _Prepared:
+    # A parameter must not have the name of a column that is set.
+    parameters = {f"new_{name}": name for name in columns}
+    values: dict[str, Any] = {name: sa.bindparam(each) for each, name in parameters.items() if name != key}
+    compiled = table.update().where(table.c[key] == sa.bindparam(f"new_{key}")).values(values).compile(dialect=dialect)
+    return _Prepared(str(compiled), tuple(parameters[each] for each in compiled.positiontup or ()))
+
+
+def _execute_rows(connection: sa.Connection, statement: _Prepared, rows: Sequence[Mapping[str, Any]]) -> None:
+    connection.exec_driver_sql(statement.text, list(map(itemgetter(*statement.columns), rows)))
 
 
 def batches(names: Iterable[T]) -> Iterator[list[T]]:

@@ -27,16 +27,13 @@ from governor.server.store.deliveries import (
     find_reported,
     newest_acknowledged,
     put_reports,
-    report_keys,
     stored_reports,
 )
 from governor.server.store.runtime_states import (
     ReportSummary,
     RuntimeState,
-    find_states,
-    find_summaries,
-    put_states,
-    put_summaries,
+    find_states_and_summaries,
+    put_reported,
     underived,
 )
 from governor.server.store.sqlite import Store
@@ -142,12 +139,14 @@ class _Batch:
         self._connection = connection
         keys = {(each.runtime, each.sequence) for each in reports}
         names = {name for name, _ in keys}
-        self._deliveries = find_reported(connection, keys)
+        found, states = find_reported(connection, keys), find_states_and_summaries(connection, names)
+        self._deliveries = {key: delivery for key, (delivery, _) in found.items()}
         self._contents = contents.find(connection, {each.digest for each in self._deliveries.values()})
         self._all_contents = contents
-        self._reports = report_keys(connection, keys)
-        self._states = find_states(connection, names)
-        self._summaries = find_summaries(connection, names)
+        self._reports = {key: report for key, (_, report) in found.items() if report is not None}
+        self._stored = frozenset(self._reports)
+        self._states = {name: state for name, (state, _) in states.items()}
+        self._summaries = {name: summary for name, (_, summary) in states.items()}
         self._new: dict[tuple[str, int], StoredReport] = {}
         self._changed: set[str] = set()
         self._revoked: set[str] = set()
@@ -174,12 +173,11 @@ class _Batch:
 
     def write(self) -> None:
         """Store everything that the reports change."""
-        put_reports(self._connection, self._new.values())
+        put_reports(self._connection, self._new.values(), self._stored & self._new.keys())
         for name in self._revoked:
             self._summaries[name] = self._without(self._summaries[name])
-        states = [self._states[name] for name in self._changed if name in self._states]
-        put_states(self._connection, states, self._states)
-        put_summaries(self._connection, (self._summaries[each.runtime] for each in states))
+        changed = ((self._states[name], self._summaries[name]) for name in self._changed if name in self._states)
+        put_reported(self._connection, changed)
 
     def _take(self, stored: StoredReport, delivery: ReportedDelivery) -> None:
         name, report = delivery.runtime, stored.report
@@ -282,16 +280,15 @@ def check_matches(report: Report, delivery: ReportedDelivery, refs: frozenset[Re
 def derive_summaries(connection: sa.Connection, contents: Contents) -> int:
     """Derive missing summaries, and what depends on verification, from the stored reports; return how many."""
     names = underived(connection)
-    states, summaries = find_states(connection, names), []
-    for name in names:
+    derived = []
+    for name, (state, _) in find_states_and_summaries(connection, names).items():
         summary, verified = ReportSummary(name), 0
         for stored in stored_reports(connection, name):
             summary = with_report(summary, stored.report)
             verified = stored.report.sequence if stored.verified is not None else verified
         found = newest_acknowledged(connection, name)
-        summaries.append(with_acknowledgement(summary, *found) if found else summary)
+        summary = with_acknowledgement(summary, *found) if found else summary
         present = present_since(connection, contents, name, verified)
-        states[name] = msgspec.structs.replace(states[name], verified=verified, present=present)
-    put_states(connection, list(states.values()), states)
-    put_summaries(connection, summaries)
+        derived.append((msgspec.structs.replace(state, verified=verified, present=present), summary))
+    put_reported(connection, derived)
     return len(names)
