@@ -24,15 +24,16 @@ FAULTY = """
 import os, signal, sys
 from governor.cli.main import main
 from governor.server.changes import issuer
+from governor.server.watch import fanout
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 issuer.BATCH = 10
-issuer.{point} = die
+{point} = die
 sys.exit(main())
 """
-"""A server that is killed when it reaches a point of the issuer."""
+"""A server that is killed when it reaches a function on the way from accepting a change to sending its deliveries."""
 
 
 def layer(host: str) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def layer(host: str) -> dict[str, Any]:
 
 
 class FaultyServer(GovernorServer):
-    """A server that is killed at a point of the issuer, unless that is empty."""
+    """A server that is killed when it reaches the function ``point``, unless that is empty."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -56,7 +57,7 @@ class FaultyServer(GovernorServer):
 
 @pytest.mark.parametrize(
     "point",
-    ["Issuer._issue", "put_states", "Issuer._announce"],
+    ["issuer.find_states", "issuer.put_states", "fanout.Fanout.send"],
     ids=["between accept and issue", "in the middle of a batch", "between commit and wake"],
 )
 async def test_a_killed_server_issues_every_delivery_once(
@@ -162,3 +163,27 @@ async def test_runtimes_of_a_class_share_one_compilation_and_one_stored_bundle(t
     assert [(each.count, each.examples) for each in change.classes] == [(25, ("r00", "r01", "r02"))]
     assert [each.runtime for each in planned.runtimes] == RUNTIMES
     assert (compilations, bundles) == (3 + 25, 2 + 25)
+
+
+async def test_a_change_of_one_runtime_takes_one_transaction_to_accept_and_one_to_issue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acts: list[str] = []
+    async with running(tmp_path) as bed, bed.client() as admin:
+        await bed.apply(*map(runtime, RUNTIMES), layer("a"))
+        agent = await bed.enrol("r01")
+        async with agent.watching() as take:
+            await take()
+            # The token is known from now on.
+            await admin.runtime("r01")
+            for act in ("read", "write"):
+                original = getattr(bed.services.store, act)
+
+                def record(*arguments: Any, act: str = act, original: Any = original) -> Any:
+                    acts.append(act)
+                    return original(*arguments)
+
+                monkeypatch.setattr(bed.services.store, act, record)
+            await admin.change(ChangeRequest((profile("one", component("own"), selector={"runtime": "r01"}),)))
+            await take()
+    assert acts == ["read", "write", "write"]

@@ -165,8 +165,10 @@ class Catalogues:
 def _lines(lines: Mapping[str, bytes], versions: Iterable[DocumentVersion]) -> dict[str, bytes]:
     """Return the lines after some new versions; they are sorted only if there are other documents than before."""
     changed = {str(each.ref): _line(each) for each in versions}
-    found = {ref: line for ref, line in {**lines, **changed}.items() if line}
-    return found if found.keys() == lines.keys() else dict(sorted(found.items()))
+    merged = {**lines, **changed}
+    if len(merged) == len(lines) and all(changed.values()):
+        return merged
+    return dict(sorted((ref, line) for ref, line in merged.items() if line))
 
 
 def _line(version: DocumentVersion) -> bytes:

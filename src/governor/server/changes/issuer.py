@@ -17,7 +17,7 @@ from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Done, Outcome, ReconcileMetrics, Reconciler
 from governor.server.changes.deliveries import next_delivery, present_after, removals, state_after
 from governor.server.metrics import Metrics
-from governor.server.store.bundles import Content, Contents, Draft, advance_drafts, all_drafts, oldest_draft
+from governor.server.store.bundles import Content, Contents, Draft, advance_drafts, all_drafts
 from governor.server.store.deliveries import insert_deliveries
 from governor.server.store.runtime_states import RuntimeState, find_states, put_states
 from governor.server.store.sqlite import Store
@@ -36,21 +36,30 @@ class Batch(NamedTuple):
     issued: dict[int, int]
     """By draft that is not complete yet: how many of its members have their delivery then."""
     complete: list[int]
+    is_last: bool
+    """Whether all drafts are complete then."""
+
+
+class Issued(NamedTuple):
+    """The deliveries of one batch, and whether nothing was left to issue after it."""
+
+    deliveries: tuple[Delivery, ...]
+    is_last: bool
 
 
 def next_batch(drafts: Iterable[Draft], size: int) -> Batch:
     """Take the next members of some drafts, in their order; a runtime's next draft waits for the next batch."""
-    batch, seen = Batch([], {}, []), set[str]()
+    members: list[tuple[Draft, tuple[str, int]]] = []
+    issued, complete, seen = dict[int, int](), list[int](), set[str]()
     for draft in drafts:
-        taken = list(_take(draft, seen, size - len(batch.members)))
-        batch.members.extend((draft, member) for member in taken)
-        if len(taken) == len(draft.pending):
-            batch.complete.append(draft.id)
-            continue
-        if taken:
-            batch.issued[draft.id] = draft.issued + len(taken)
-        break
-    return batch
+        taken = list(_take(draft, seen, size - len(members)))
+        members.extend((draft, member) for member in taken)
+        if len(taken) < len(draft.pending):
+            if taken:
+                issued[draft.id] = draft.issued + len(taken)
+            return Batch(members, issued, complete, is_last=False)
+        complete.append(draft.id)
+    return Batch(members, issued, complete, is_last=True)
 
 
 def _take(draft: Draft, seen: set[str], size: int) -> Iterator[tuple[str, int]]:
@@ -91,13 +100,15 @@ class Issuer:
         await self._reconciler.run()
 
     async def _reconcile(self, _key: str) -> Outcome:
-        while await self._store.read(oldest_draft) is not None:
-            await self._store.write(self._issue, self._announce)
+        while not (await self._store.write(self._issue, self._announce)).is_last:
+            pass
         return Done()
 
-    def _issue(self, connection: sa.Connection) -> tuple[Delivery, ...]:
+    def _issue(self, connection: sa.Connection) -> Issued:
         """Issue one batch, within one transaction; return its deliveries."""
         batch = next_batch(all_drafts(connection), BATCH)
+        if not batch.members and not batch.complete:
+            return Issued((), batch.is_last)
         contents = self._contents.find(connection, {draft.digest for draft, _ in batch.members})
         states = find_states(connection, [name for _, (name, _) in batch.members])
         presence = _Presence(contents)
@@ -106,11 +117,12 @@ class Issuer:
         times = (time for _, time in new)
         put_states(connection, [presence.state_after(each, next(times), states) for each in issued], states)
         advance_drafts(connection, batch.issued, batch.complete)
-        return issued
+        return Issued(issued, batch.is_last)
 
-    def _announce(self, issued: tuple[Delivery, ...]) -> None:
-        self._metrics.deliveries.inc(len(issued))
-        self._announce_all(issued)
+    def _announce(self, issued: Issued) -> None:
+        if issued.deliveries:
+            self._metrics.deliveries.inc(len(issued.deliveries))
+            self._announce_all(issued.deliveries)
 
 
 class _Presence:

@@ -28,6 +28,7 @@ def issue_all(drafts: list[Draft], size: int) -> list[list[tuple[int, str]]]:
             for each in drafts
             if each.id not in batch.complete
         ]
+        assert batch.is_last == (not drafts)
     return batches
 
 
