@@ -19,7 +19,7 @@ from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
 from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
-from governor.server.api.application import application
+from governor.server.api.application import Application
 from governor.server.api.endpoints import MAX_BODY_BYTES
 from governor.server.api.routes import ENDPOINTS
 from governor.server.changes.catalogue import Catalogues
@@ -190,7 +190,7 @@ def heartbeat(services: Services) -> Heartbeat:
 def api_server(services: Services, listener: socket.socket) -> UvicornServer:
     """Return the HTTP server of the API on a bound socket."""
     context = services.certificate.context if services.certificate else None
-    app = application(services, ENDPOINTS)
+    app = Application(services, ENDPOINTS)
     return UvicornServer(app, listener, context, services.hub.close, dead_s=services.timing.dead_s)
 
 

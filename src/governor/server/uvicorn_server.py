@@ -5,11 +5,11 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from governor.server.api.streams import OUTLET
 
@@ -21,12 +21,22 @@ can read the response."""
 _SHUTDOWN_TIMEOUT_S: Final = 5
 
 
+class Application(Protocol):
+    """An ASGI application that can answer some requests without waiting."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+
+    def status_at_once(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> int | None:
+        """Handle a request without query, and return the status of its response; None if it must be called."""
+
+
 class UvicornServer:
     """Serves an ASGI application until it is cancelled; ``before_stop`` closes open streams."""
 
     def __init__(
         self,
-        application: ASGIApp,
+        application: Application,
         listener: socket.socket,
         tls: ssl.SSLContext | None,
         before_stop: Callable[[], None],
@@ -74,13 +84,19 @@ class _Server(uvicorn.Server):
 
 class _Protocol(HttpToolsProtocol):
     """Adds limits on the size and time of a request head and on the time of a body that is sent after its response, and
-    the outlet of a streamed response: it writes past ASGI, and knows what the peer has not read."""
+    the outlet of a streamed response: it writes past ASGI, and knows what the peer has not read.
+
+    A small request that arrived as a whole is held until its end, and answered without a task if that is possible.
+    """
 
     on_lost: Callable[[], None] | None = None
     _head_bytes = 0
     _head_deadline: asyncio.TimerHandle | None = None
+    _in_head = False
     _linger_deadline: asyncio.TimerHandle | None = None
     _body_pending = False
+    _held: bytearray | None = None
+    """The body of a request whose application is not called yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -101,19 +117,40 @@ class _Protocol(HttpToolsProtocol):
                 return
             self._head_bytes += len(data)
         super().data_received(data)
+        if self._in_head:
+            self._expect_head()
+        if self._held is not None:
+            # The rest of the body has not arrived.
+            self._call_application()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._expect_head()
+        self._head_bytes, self._in_head = 0, True
         cast("dict[str, Any]", self.scope)["extensions"] = {OUTLET: self}
 
     def on_headers_complete(self) -> None:
         self._head_complete()
         self._body_pending = True
-        super().on_headers_complete()
+        if self._may_be_held():
+            self._held = bytearray()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._held is None:
+            super().on_body(body)
+        else:
+            self._held += body
 
     def on_message_complete(self) -> None:
         self._body_complete()
+        if self._held is not None:
+            status = self._status_at_once(bytes(self._held))
+            if status is not None:
+                self._held = None
+                self._send_status(status)
+                return
+            self._call_application()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -139,12 +176,44 @@ class _Protocol(HttpToolsProtocol):
         """Return whether the connection is closed."""
         return self.transport.is_closing()
 
+    def _may_be_held(self) -> bool:
+        """Return whether a request is the only one of its connection, and of the kind that may be answered at once."""
+        last = cast("RequestResponseCycle | None", self.cycle)
+        return (
+            self.parser.get_method() == b"POST"
+            and (last is None or last.response_complete)
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+            and not self.parser.should_upgrade()
+            and not self.expect_100_continue
+        )
+
+    def _status_at_once(self, body: bytes) -> int | None:
+        if b"%" in self.url or b"?" in self.url or not self.url.startswith(b"/") or not self.url.isascii():
+            return None
+        application = cast("Application", self.app)
+        return application.status_at_once("POST", self.url.decode("ascii"), self.headers, body)
+
+    def _send_status(self, status: int) -> None:
+        """Send a response without a body."""
+        headers = [part for name, value in self.server_state.default_headers for part in (name, b": ", value, b"\r\n")]
+        self.transport.write(b"".join((STATUS_LINE[status], *headers, b"\r\n")))
+        self.on_response_complete()
+
+    def _call_application(self) -> None:
+        """Call the application for the request that was held."""
+        held, self._held = self._held, None
+        if not self.transport.is_closing():
+            super().on_headers_complete()
+            if held:
+                super().on_body(bytes(held))
+
     def _expect_head(self) -> None:
         if self._head_deadline is None:
-            self._head_bytes = 0
             self._head_deadline = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.abort)
 
     def _head_complete(self) -> None:
+        self._in_head = False
         if self._head_deadline is not None:
             self._head_deadline.cancel()
             self._head_deadline = None

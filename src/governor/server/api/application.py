@@ -1,4 +1,7 @@
-"""The ASGI application: routes a request, authenticates, decodes, and sends the response or a problem."""
+"""The ASGI application: routes a request, authenticates, decodes, and sends the response or a problem.
+
+A request that needs no waiting, because its endpoint is immediate and its caller is known, is answered without a task.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,15 +10,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import Headers, QueryParams
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from governor.errors import GovernorError, Kind, invalid
 from governor.process.flowcontrol.byte_budget import Reservation
 from governor.process.telemetry import logging
 from governor.process.tls import is_loopback
 from governor.server.api import streams
-from governor.server.api.bodies import read_body
+from governor.server.api.bodies import decode_small, read_body
 from governor.server.api.endpoints import Access, Call, Endpoint, Events, Response, check_access, not_found
 from governor.server.identity.known_credentials import Principal
 from governor.server.services import Services
@@ -37,13 +39,74 @@ _LIMITS: Final = {TOO_MANY_WATCHES: "watches", "busy": "bodies", "body-large": "
 _log = logging.get_logger(__name__)
 
 
-def application(services: Services, endpoints: Sequence[Endpoint]) -> ASGIApp:
-    """Return the ASGI application for a table of endpoints."""
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.route, {})[endpoint.method] = endpoint
-    routes = [Route(path, _Resource(services, path, methods)) for path, methods in by_path.items()]
-    return Router(routes, redirect_slashes=False, default=_Resource(services, "", {}))
+class Application:
+    """The ASGI application of a table of endpoints."""
+
+    def __init__(self, services: Services, endpoints: Sequence[Endpoint]) -> None:
+        by_path: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in endpoints:
+            by_path.setdefault(endpoint.route, {})[endpoint.method] = endpoint
+        self._root = _Node()
+        self._unknown = _Resource(services, "", {})
+        for route, methods in by_path.items():
+            self._root.add(route, _Resource(services, route, methods))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] == "http":
+            resource, scope["path_params"] = self._route(scope["path"])
+            await resource.respond(scope, receive, send)
+
+    def status_at_once(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> int | None:
+        """Handle a request without query and waiting, and return the status of its response, which has no body.
+
+        Return None, without an effect, if the request must be handled by calling the application.
+        """
+        resource, parameters = self._route(path)
+        return resource.status_at_once(method, parameters, headers, body)
+
+    def _route(self, path: str) -> "tuple[_Resource, dict[str, str]]":
+        node, parameters = self._root, dict[str, str]()
+        for segment in path.split("/")[1:]:
+            found = node.literals.get(segment)
+            if found is None:
+                if node.parameter is None or not segment:
+                    return self._unknown, {}
+                parameters[node.parameter], found = segment, node.any
+            node = found
+        return node.resource or self._unknown, parameters
+
+
+class _Node:
+    """The paths with one beginning: the resource that has no more segments, and what the next segment may be."""
+
+    __slots__ = ("_any", "literals", "parameter", "resource")
+
+    def __init__(self) -> None:
+        self.resource: _Resource | None = None
+        self.literals: dict[str, _Node] = {}
+        self.parameter: str | None = None
+        self._any: _Node | None = None
+
+    @property
+    def any(self) -> "_Node":
+        """The node behind a parameter."""
+        if self._any is None:
+            self._any = _Node()
+        return self._any
+
+    def add(self, route: str, resource: "_Resource") -> None:
+        """Add a resource under a route, whose parameters are in braces."""
+        node = self
+        for segment in route.split("/")[1:]:
+            if segment.startswith("{"):
+                if node.parameter not in (None, segment[1:-1]):
+                    raise ValueError(f"{route}: another route calls this parameter {node.parameter}")
+                node.parameter = segment[1:-1]
+                node = node.any
+            else:
+                node = node.literals.setdefault(segment, _Node())
+        node.resource = resource
 
 
 class _MethodNotAllowedError(GovernorError):
@@ -65,16 +128,16 @@ class _Resource:
         self._route = route
         self._methods = methods
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
         status = 200
         try:
             endpoint = self._endpoint(scope["method"])
             async with asyncio.timeout(self._services.timing.response_s):
                 with Reservation(self._services.held_bodies) as reserved:
                     call = await self._call(endpoint, scope, receive, reserved)
-                    response = await endpoint.handler(call)
+                    handled = endpoint.handler(call)
+                    response = handled if isinstance(handled, Response) else await handled
             if isinstance(response, Events):
                 await streams.respond(response, call.principal.credential, self._services, scope, send)
             else:
@@ -87,6 +150,30 @@ class _Resource:
             status = response.status
             await _send(send, response)
         self._services.metrics.requests.labels(self._method_label(scope), self._route, str(status)).inc()
+
+    def status_at_once(
+        self, method: str, path: Mapping[str, str], headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> int | None:
+        """Handle a request and return the status of its response; None if that needs waiting, or is a problem."""
+        endpoint = self._methods.get(method)
+        if endpoint is None or not endpoint.immediate:
+            return None
+        try:
+            call = self._call_at_once(endpoint, path, Headers(raw=headers), body)
+            response = endpoint.handler(call) if call is not None else None
+        except GovernorError:
+            return None
+        if not isinstance(response, Response):
+            return None
+        self._services.metrics.requests.labels(method, self._route, str(endpoint.status)).inc()
+        return endpoint.status
+
+    def _call_at_once(self, endpoint: Endpoint, path: Mapping[str, str], headers: Headers, body: bytes) -> Call | None:
+        principal = self._services.identity.known(_credential(headers))
+        if principal is None:
+            return None
+        check_access(endpoint.access, principal, path.get("runtime"))
+        return Call(self._services, principal, path, {}, headers, decode_small(endpoint, headers, body))
 
     def _method_label(self, scope: Scope) -> str:
         return scope["method"] if scope["method"] in self._methods else "other"

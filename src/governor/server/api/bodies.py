@@ -32,9 +32,7 @@ async def read_body(
     """
     if endpoint.body is None:
         return None
-    media_type = headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    if media_type not in ((JSON, YAML) if endpoint.yaml else (JSON,)):
-        raise invalid("content-type", f"the body must be {JSON}{f' or {YAML}' if endpoint.yaml else ''}")
+    media_type = _media_type(endpoint, headers)
     try:
         async with asyncio.timeout(timeout_s):
             free_bytes = 0 if media_type == YAML else _INLINE_BYTES
@@ -46,6 +44,23 @@ async def read_body(
     if len(data) > _INLINE_BYTES:
         return await worker.run(partial(_decode, data, endpoint.body))
     return _decode(data, endpoint.body)
+
+
+def decode_small(endpoint: Endpoint, headers: Headers, data: bytes) -> Any:
+    """Return a body that was received already, decoded; raise if it is too large to be decoded on the event loop."""
+    _media_type(endpoint, headers)
+    max_bytes = min(endpoint.max_body_bytes, _INLINE_BYTES)
+    if len(data) > max_bytes:
+        raise _too_large(max_bytes)
+    return _decode(data, endpoint.body)
+
+
+def _media_type(endpoint: Endpoint, headers: Headers) -> str:
+    """Return the media type of the body; raise if the endpoint does not accept it."""
+    found = headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if found not in ((JSON, YAML) if endpoint.yaml else (JSON,)):
+        raise invalid("content-type", f"the body must be {JSON}{f' or {YAML}' if endpoint.yaml else ''}")
+    return found
 
 
 async def _read(headers: Headers, receive: Receive, max_bytes: int, reserved: Reservation, free_bytes: int) -> bytes:
@@ -73,7 +88,7 @@ def _too_large(max_bytes: int) -> GovernorError:
 def _decode(data: bytes, kind: Any) -> Any:
     try:
         decoded = msgspec.json.decode(data, type=kind)
-        json.loads(data, object_pairs_hook=_check_unique)
+        _UNIQUE.decode(data.decode())
     except RecursionError as error:
         raise invalid("json-deep", "the JSON is nested too deeply") from error
     except msgspec.ValidationError as error:
@@ -88,7 +103,12 @@ def _decode(data: bytes, kind: Any) -> Any:
 def _check_unique(pairs: list[tuple[str, Any]]) -> None:
     """Raise if a key occurs twice: JSON parsers disagree about which value counts."""
     keys: set[str] = set()
+    if len(dict(pairs)) == len(pairs):
+        return
     for key, _ in pairs:
         if key in keys:
             raise invalid("json-duplicate-key", f"the key {key!r} occurs twice in one object; remove one of them")
         keys.add(key)
+
+
+_UNIQUE: Final = json.JSONDecoder(object_pairs_hook=_check_unique)

@@ -110,7 +110,8 @@ class Produced(NamedTuple):
     last: bool = False
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Response | Events]]
+Handler: TypeAlias = Callable[[Call], Awaitable[Response | Events] | Response]
+"""Returns the response at once if the endpoint is immediate."""
 
 
 class Query(NamedTuple):
@@ -138,6 +139,8 @@ class Endpoint(NamedTuple):
     other_statuses: tuple[int, ...] = ()
     prefix: str = PREFIX
     max_body_bytes: int = MAX_BODY_BYTES
+    immediate: bool = False
+    """Whether the handler never waits and its response has no body: it may be called without a task."""
 
     @property
     def route(self) -> str:

@@ -191,6 +191,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Confirm that the last report is still true; kept in memory only",
         body=Check,
         status=204,
+        immediate=True,
     ),
     Endpoint(
         "PUT",

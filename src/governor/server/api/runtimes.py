@@ -282,7 +282,7 @@ async def _supersede(services: Services, report: Report) -> None:
             raise
 
 
-async def check(call: Call) -> Response:
+def check(call: Call) -> Response:
     """Record that a runtime's agent found its last report to be still true."""
     assert isinstance(call.body, Check)  # noqa: S101 - guaranteed by the endpoint's body type
     call.services.hub.note_check(call.path["runtime"], call.body)

@@ -64,7 +64,7 @@ class Identity:
 
     async def authenticate(self, credential: Secret) -> Principal:
         """Return the holder of a credential; raise if it is wrong, expired or revoked."""
-        found = self._known.find(credential, self._clock.now().timestamp())
+        found = self.known(credential)
         if found is not None:
             return found
         # Revoked while it is verified, a credential must not be remembered.
@@ -74,6 +74,10 @@ class Identity:
         if self._hub.revocations == revocations:
             self._known.remember(credential, principal, validity)
         return principal
+
+    def known(self, credential: Secret) -> Principal | None:
+        """Return the holder of a credential that was verified before and is valid now."""
+        return self._known.find(credential, self._clock.now().timestamp())
 
     async def _user(self, credential: Secret) -> tuple[Principal, Validity]:
         token_id, _, secret = credential.reveal().removeprefix(_PREFIX).partition(".")
