@@ -1,5 +1,6 @@
 """Composition of the runtime proxy: the only module that imports all of its parts."""
 
+import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 _GRACE_S: Final = DRAIN_S + 5.0
 _TRIM_ABOVE_BYTES: Final = 8 * 1024 * 1024
+_GC_THRESHOLDS: Final = (10_000, 10, 10)
+"""Calls leave no cycles behind, so collections find little; with the defaults they take 4 % of a hooked create."""
 
 _log = logging.get_logger(__name__)
 
@@ -88,11 +91,19 @@ async def run(settings: Settings, endpoint: Endpoint, start: Start) -> int:
         await core.policy_directory.poll()
         components = _components(core, start, predecessor, lifecycle)
         await predecessor.wait_until_it_pauses()
+        _set_up_garbage_collection()
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
     finally:
         core.hooks.audit.flush()
         core.plugins.close()
         runtime.close()
+
+
+def _set_up_garbage_collection() -> None:
+    """Leave what was loaded so far out of all collections."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 class _Core:

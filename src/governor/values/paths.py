@@ -38,7 +38,7 @@ _STEP: Final = re.compile(
 
 def render(path: Path) -> str:
     """Return the text form of a path, which ``parse`` reads."""
-    return "".join(map(_render_step, path)).removeprefix(".")
+    return "".join([_render_step(step) for step in path]).removeprefix(".")
 
 
 def parse(text: str) -> Path:
@@ -47,9 +47,9 @@ def parse(text: str) -> Path:
 
 
 def _render_step(step: Step) -> str:
+    if isinstance(step, str):
+        return f".{step}" if _KEY.fullmatch(step) else f"[{_quote(step)}]"
     match step:
-        case str():
-            return f".{step}" if _KEY.fullmatch(step) else f"[{_quote(step)}]"
         case int():
             return f"[{step}]"
         case Item(name):

@@ -141,9 +141,14 @@ class Connection:
     def _find_stream(self, stream_id: int) -> Stream | None:
         """Return an open stream, or None for a closed one; raise for an idle one."""
         stream = self.streams.get(stream_id)
-        if stream is None and (stream_id > self.last_stream_id or not stream_id & 1):
-            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} was never opened")
+        if stream is None:
+            self._check_idle(stream_id)
         return stream
+
+    def _check_idle(self, stream_id: int) -> None:
+        """Raise if a stream that is not open has never been."""
+        if stream_id > self.last_stream_id or not stream_id & 1:
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} was never opened")
 
     def _check_closed_stream(self, code: ErrorCode, kind: str, stream_id: int) -> None:
         """Raise if a client sends on a stream that it closed. Late frames of an upstream are ignored."""
@@ -158,8 +163,9 @@ class Connection:
             self.writer.write(frames.window_update(0, credit))
         if flags & frames.PADDED:
             payload = frames.strip_padding(payload)
-        stream = self._find_stream(stream_id)
+        stream = self.streams.get(stream_id)
         if stream is None:
+            self._check_idle(stream_id)
             self._check_closed_stream(ErrorCode.STREAM_CLOSED, "DATA", stream_id)
             return None
         if stream.windows is None:
@@ -304,11 +310,11 @@ class Connection:
 
     def credit(self, stream: Stream, size: int) -> None:
         """Credit the peer for bytes of a stream that are no longer buffered."""
-        if stream.windows is None or stream.closed:
+        windows = stream.windows
+        if windows is None or stream.closed:
             return
-        self.flow_control.data_consumed(stream.windows, size)
-        credit = 0 if stream.end_received else self.flow_control.take_stream_credit(stream.windows)
-        if credit:
+        self.flow_control.data_consumed(windows, size)
+        if not stream.end_received and (credit := self.flow_control.take_stream_credit(windows)):
             self.writer.write(frames.window_update(stream.id, credit))
 
     def goaway(self, code: int = ErrorCode.NO_ERROR, message: str = "") -> None:

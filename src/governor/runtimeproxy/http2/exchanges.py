@@ -42,6 +42,16 @@ class ExchangeTable:
         self._unavailable: dict[Peer, str] = {}
         self._going_away: set[Peer] = set()
         self._queues: dict[Peer, dict[int, Exchange]] = {}
+        self._removed: list[Exchange] = []
+
+    def take_events(self) -> list[RelayEvent]:
+        """Return and remove the events so far; called after each step, when no exchange is being worked on."""
+        for exchange in self._removed:
+            # Each refers to the other: without this, only the garbage collector would free them.
+            del exchange.client, exchange.upstream
+        self._removed.clear()
+        events, self.events = self.events, []
+        return events
 
     def connection(self, peer: Peer) -> Connection | None:
         """Return the connection with a peer, or None if not connected."""
@@ -256,6 +266,7 @@ class ExchangeTable:
     def _remove(self, exchange: Exchange) -> None:
         if self.by_id.pop(exchange.id, None) is None:
             return
+        self._removed.append(exchange)
         if exchange.outcome is Outcome.COMPLETED:
             self.resets = max(0, self.resets - 1)
         self.events.append(

@@ -164,7 +164,7 @@ def headers(stream_id: int, block: bytes, *, end_stream: bool, max_frame_size: i
     """Return a header block as HEADERS and as many CONTINUATION frames as ``max_frame_size`` requires."""
     flags = END_STREAM if end_stream else 0
     if len(block) <= max_frame_size:
-        return frame(HEADERS, flags | END_HEADERS, stream_id, block)
+        return HEADER.pack(len(block) << 8 | HEADERS, flags | END_HEADERS, stream_id) + block
     parts = [frame(HEADERS, flags, stream_id, block[:max_frame_size])]
     for at in range(max_frame_size, len(block), max_frame_size):
         last = at + max_frame_size >= len(block)

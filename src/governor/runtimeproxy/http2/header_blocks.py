@@ -25,8 +25,17 @@ _TABLE_SIZE_ZERO: Final = b"\x20"
 _FIELD_OVERHEAD: Final = 32
 """Added to the size of each field line (RFC 9113 section 6.5.2)."""
 
+_INDEXED: Final = 0x80
+_LONG_INDEX: Final = 0xFF
+"""An indexed field whose index takes another byte; with two, each entry of a table of the default size is reached."""
+_STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
+"""By index, which starts with 1."""
+_FIRST_DYNAMIC: Final = len(_STATIC)
+
 _MAX_CACHED: Final = 512
 _MAX_CACHED_BYTES: Final = 256
+_SHORT: Final = 0x7F
+_SHORT_LENGTHS: Final = [bytes([length]) for length in range(_SHORT)]
 _WITHOUT_INDEXING: Final = 0x00
 _NEVER_INDEXED: Final = 0x10
 
@@ -40,7 +49,13 @@ _RESPONSE_PSEUDO: Final = {b":status"}
 _NO_PSEUDO: Final[set[bytes]] = set()
 
 
-class CachedFields(list[Field]):
+class PlainFields(list[Field]):
+    """Fields of which none is never-indexed."""
+
+    __slots__ = ()
+
+
+class CachedFields(PlainFields):
     """The fields of a block that is likely to recur, with the results of encoding and validating them."""
 
     __slots__ = ("encoded", "validated")
@@ -77,40 +92,55 @@ class HeaderDecoder:
 
     def _decode(self, block: bytes) -> Fields:
         """Decode the usual representations here, which takes a third of the time; leave the rest to the library."""
-        fields: list[Field] = []
+        fields: list[Field] = PlainFields()
         table = self._decoder.header_table
-        entry, at, end, is_changed = table.get_by_index, 0, len(block), False
+        dynamic = table.dynamic_entries
+        at, end, is_changed = 0, len(block), False
         while at < end:
             byte = block[at]
-            if 0x80 < byte < 0xFF:
-                fields.append(entry(byte & 0x7F))
-                at += 1
-                continue
-            value, after = _indexed_literal(block, at)
+            if byte > _INDEXED:
+                index, after = (byte & 0x7F, at + 1) if byte < _LONG_INDEX else _long_index(block, at + 1)
+                if 0 < index < _FIRST_DYNAMIC + len(dynamic):
+                    fields.append(_STATIC[index] if index < _FIRST_DYNAMIC else dynamic[index - _FIRST_DYNAMIC])
+                    at = after
+                    continue
             is_changed = True
+            value, after = _indexed_literal(block, at)
             if value is None:
-                self._decode_rest(fields, block[at:])
+                fields = self._decode_rest(fields, block[at:])
                 break
-            name = entry(byte & 0x3F)[0]
+            name = table.get_by_index(byte & 0x3F)[0]
             table.add(name, value)
             fields.append((name, value))
             at = after
-        self._check_size(fields)
+        self._check_size(fields, end)
         if is_changed:
             self._cache.clear()
-        elif len(self._cache) < _MAX_CACHED and len(block) <= _MAX_CACHED_BYTES:
+        elif len(self._cache) < _MAX_CACHED and end <= _MAX_CACHED_BYTES:
             fields = self._cache[block] = CachedFields(fields)
         return fields
 
-    def _decode_rest(self, fields: list[Field], block: bytes) -> None:
+    def _decode_rest(self, fields: list[Field], block: bytes) -> list[Field]:
+        """Return all fields; some of the rest may be never-indexed."""
         if fields and block[0] & 0xE0 == _TABLE_SIZE_ZERO[0]:
             raise Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, "table size update within a header block")
-        fields.extend(self._decoder.decode(block, raw=True))
+        return [*fields, *self._decoder.decode(block, raw=True)]
 
-    def _check_size(self, fields: Fields) -> None:
+    def _check_size(self, fields: Fields, block_bytes: int) -> None:
+        limit = self._decoder.max_header_list_size
+        # An entry of the table has at most its size, and what is coded in the block less than twice that.
+        if len(fields) * self._decoder.max_allowed_table_size + 2 * block_bytes <= limit:
+            return
         size = sum([len(name) + len(value) + _FIELD_OVERHEAD for name, value in fields])
-        if size > self._decoder.max_header_list_size:
+        if size > limit:
             raise OversizedHeaderListError
+
+
+def _long_index(block: bytes, at: int) -> tuple[int, int]:
+    """Return an index whose second byte is at ``at``, and where it ends; 0 if it is longer or cut off."""
+    if at >= len(block) or block[at] & 0x80:
+        return 0, at
+    return 0x7F + block[at], at + 1
 
 
 def _indexed_literal(block: bytes, at: int) -> tuple[bytes | None, int]:
@@ -179,6 +209,8 @@ class HeaderEncoder:
 
     def _literals(self, fields: Fields) -> bytes:
         get, literal = self._cache.get, self._literal
+        if isinstance(fields, PlainFields):
+            return b"".join([get(field) or literal(field) for field in fields])
         return b"".join(
             [
                 literal(field) if type(field) is NeverIndexedHeaderTuple else get(field) or literal(field)
@@ -208,13 +240,16 @@ def encode_literal(field: Field) -> bytes:
 
 
 def _encode_name(name: bytes, index: int, representation: int) -> bytes:
+    if not index:
+        return bytes([representation]) + _encode_string(name)
     prefix = encode_integer(index, 4)
     prefix[0] |= representation
-    return bytes(prefix) if index else bytes(prefix) + _encode_string(name)
+    return bytes(prefix)
 
 
 def _encode_string(text: bytes) -> bytes:
-    return bytes(encode_integer(len(text), 7)) + text
+    size = len(text)
+    return (_SHORT_LENGTHS[size] if size < _SHORT else bytes(encode_integer(size, 7))) + text
 
 
 class FieldValidator:
@@ -254,11 +289,12 @@ class FieldValidator:
 
     def _find_special_fields(self, fields: Fields, allowed: set[bytes]) -> dict[bytes, bytes]:
         special: dict[bytes, bytes] = {}
-        valid = self._valid
+        if not self._valid.issuperset(fields):
+            for field in fields:
+                if field not in self._valid:
+                    self._check(field)
         regular_seen = False
         for field in fields:
-            if field not in valid:
-                self._check(field)
             name = field[0]
             if name[0] != 0x3A:
                 regular_seen = True

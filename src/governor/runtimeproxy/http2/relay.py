@@ -88,8 +88,7 @@ class Relay:
 
     def events(self) -> list[RelayEvent]:
         """Return and remove the events since the last call, in order."""
-        events, self._exchanges.events = self._exchanges.events, []
-        return events
+        return self._exchanges.take_events()
 
     def attach(self, peer: Peer) -> None:
         """Add a connected upstream, from which nothing was read yet."""
@@ -120,23 +119,21 @@ class Relay:
         connection = self._exchanges.connection(peer)
         if connection is None:
             return
+        process, handlers = connection.process, self._HANDLERS
         for frame in connection.feed(data):
-            self._process(peer, connection, frame)
+            try:
+                event = process(frame)
+                if event is not None:
+                    handlers[type(event)](self, peer, event)
+            except Http2StreamError as error:
+                self._on_stream_error(connection, frame[2], error)
+            except Http2ConnectionError as error:
+                connection.fail(error)
             if connection.closed:
                 break
         connection.check_frame_error()
         if connection.error:
             self._on_disconnect(peer, connection.error)
-
-    def _process(self, peer: Peer, connection: Connection, frame: Frame) -> None:
-        try:
-            event = connection.process(frame)
-            if event is not None:
-                self._HANDLERS[type(event)](self, peer, event)
-        except Http2StreamError as error:
-            self._on_stream_error(connection, frame[2], error)
-        except Http2ConnectionError as error:
-            connection.fail(error)
 
     def connection_lost(self, peer: Peer, reason: str = "the connection was closed") -> None:
         """Handle a lost connection, or an upstream that cannot be reached."""

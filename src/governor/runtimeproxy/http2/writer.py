@@ -66,14 +66,16 @@ class Writer:
 
     def flush(self, stream: Stream) -> int:
         """Write what is queued as far as windows allow; return the bytes of DATA."""
-        self._flush_headers(stream)
+        if stream.queued_headers:
+            self._flush_headers(stream)
         written = 0
         while stream.queued_data:
             size = self._write_data(stream)
             if not size:
                 return written
             written += size
-        self._flush_end(stream)
+        if stream.end_queued and not stream.end_sent:
+            self._flush_end(stream)
         return written
 
     def flush_blocked(self) -> Iterator[tuple[Stream, int]]:
@@ -84,23 +86,21 @@ class Writer:
             del blocked[stream]
             size = self._write_data(stream) if stream.queued_data else 0
             if not stream.queued_data:
-                self._flush_end(stream)
+                if stream.end_queued and not stream.end_sent:
+                    self._flush_end(stream)
             elif size:
                 blocked[stream] = None
             yield stream, size
 
     def _flush_headers(self, stream: Stream) -> None:
-        if not stream.queued_headers:
-            return
         queued, stream.queued_headers = stream.queued_headers, []
         end = stream.end_on_headers and stream.end_queued and not stream.queued_data and stream.queued_trailers is None
-        for fields in queued[:-1]:
+        last = queued.pop()
+        for fields in queued:
             self._write_headers(stream, fields, end_stream=False)
-        self._write_headers(stream, queued[-1], end_stream=end)
+        self._write_headers(stream, last, end_stream=end)
 
     def _flush_end(self, stream: Stream) -> None:
-        if not stream.end_queued or stream.end_sent:
-            return
         if stream.queued_trailers is not None:
             self._write_headers(stream, stream.queued_trailers, end_stream=True)
             stream.queued_trailers = None
@@ -110,7 +110,9 @@ class Writer:
 
     def _write_headers(self, stream: Stream, fields: Fields, *, end_stream: bool) -> None:
         block = self._encoder.encode(fields)
-        self.write(frames.headers(stream.id, block, end_stream=end_stream, max_frame_size=self.max_frame_size))
+        written = frames.headers(stream.id, block, end_stream=end_stream, max_frame_size=self.max_frame_size)
+        self._out.append(written)
+        self.backlog += len(written)
         stream.end_sent = end_stream
 
     def _write_data(self, stream: Stream) -> int:
@@ -131,9 +133,9 @@ class Writer:
             chunk = view[:allowed]
         size = len(chunk)
         stream.buffered_bytes -= size
-        flow_control.data_sent(windows, size)
+        flow_control.send_window -= size
+        windows.send_window -= size
         stream.end_sent = stream.end_queued and not stream.queued_data and stream.queued_trailers is None
         flags = frames.END_STREAM if stream.end_sent else 0
-        self._out.append(frames.frame_header(frames.DATA, flags, stream.id, size))
-        self._out.append(chunk)
+        self._out += frames.HEADER.pack(size << 8 | frames.DATA, flags, stream.id), chunk
         return size

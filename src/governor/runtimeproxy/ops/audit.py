@@ -5,13 +5,16 @@ values are masked. If stderr is not read, audit lines are the last to be dropped
 """
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from governor.process.telemetry import logging
 from governor.runtimeproxy.hooks.changes import Change
 from governor.runtimeproxy.hooks.held_call import Held
 from governor.runtimeproxy.ops.control import Subject
 from governor.values.secret import MASK, Secret
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _DELAY_S: Final = 0.05
 _MAX_BUFFERED: Final = 256
@@ -38,23 +41,25 @@ class AuditLog:
     def flush(self) -> None:
         """Log what is buffered."""
         calls, self._calls = self._calls, []
+        # Bound once: each call of the module's logger binds another one.
+        log = _log.bind()
         for held in calls:
-            _write(held)
+            _write(log, held)
 
 
-def _write(held: Held) -> None:
+def _write(log: "FilteringBoundLogger", held: Held) -> None:
     shown: dict[str, object] = {}
     if held.changes:
-        shown["changes"] = list(map(_shown, held.changes))
+        shown["changes"] = [_shown(each) for each in held.changes]
     if held.observed:
-        shown["observed"] = list(map(_shown, held.observed))
+        shown["observed"] = [_shown(each) for each in held.observed]
     if held.conflicts:
         shown["conflicts"] = list(map(str, held.conflicts))
     if held.unused:
         shown["unused"] = list(map(str, held.unused))
-    log = _log.warning if held.conflicts or held.unused else _log.info
+    write = log.warning if held.conflicts or held.unused else log.info
     event = "plugins changed a call" if held.changes or not held.observed else "plugins observed a call"
-    log(event, call=str(held.call), **pod_fields(held.subject), **shown)
+    write(event, call=str(held.call), **pod_fields(held.subject), **shown)
 
 
 def _shown(change: Change) -> dict[str, object]:
