@@ -44,6 +44,11 @@ class Breaker:
         self._failures = 0
         self._open: _Open | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the circuit is open, even if a call may probe it."""
+        return self._open is not None
+
     def check(self) -> bool:
         """Return True if the call is the probe of an open circuit, False if the circuit is closed.
 

@@ -56,7 +56,7 @@ class Change(FieldChange[Value], frozen=True):
 
     def masked(self, max_chars: int) -> MaskedChange:
         """Return the change with secrets masked and long texts cut to ``max_chars``."""
-        path = tuple(_cut(each, max_chars) for each in self.path)
+        path = tuple([_cut(each, max_chars) for each in self.path])
         return FieldChange(self.plugin, path, _masked(self.old, max_chars), _masked(self.new, max_chars))
 
 
@@ -99,6 +99,8 @@ def resolve(earlier: Iterable[Change], later: Iterable[Change], policy: Conflict
     """
     latest = {change.path: change for change in earlier}
     later = tuple(later)
+    if not latest:
+        return Resolution(later, ())
     conflicts = tuple(Conflict(latest[change.path], change) for change in later if change.path in latest)
     if conflicts and policy is ConflictPolicy.REFUSE:
         raise GovernorError(Kind.CONFLICT, "plugins-conflict", "; ".join(map(str, conflicts)))

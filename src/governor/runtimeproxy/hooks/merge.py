@@ -9,7 +9,6 @@ Plugins are called in order, and each receives the request with all earlier chan
     body = merged.message.edited(merged.changes) if merged.changes else body
 """
 
-import functools
 from collections.abc import Iterable
 
 import msgspec
@@ -35,12 +34,18 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
     observed: tuple[Change, ...] = ()
     """Changes that plugins in mode ``observe`` would have made."""
 
-    @functools.cached_property
+    @property
     def question(self) -> Question:
         """Return the question for the next plugin."""
-        return self.original.with_changes(self.applied)
+        if not self.applied:
+            return self.original
+        # Not a cached_property, which takes a lock.
+        known: Question | None = self.__dict__.get("question")
+        if known is None:
+            known = self.__dict__["question"] = self.original.with_changes(self.applied)
+        return known
 
-    @functools.cached_property
+    @property
     def changes(self) -> tuple[Change, ...]:
         """Return one change per field of the request that ends up different, sorted by field.
 
@@ -48,12 +53,13 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
         """
         first = {change.path: change.old for change in reversed(self.applied)}
         last = {change.path: change for change in self.applied}
-        net = (
+        net = [
             Change(last[path].plugin, path, first[path], last[path].new)
             for path in sorted(last)
             if first[path] != last[path].new
-        )
-        return tuple(change for change in net if is_effective(self.message.request, change))
+        ]
+        request = self.message.request
+        return tuple([change for change in net if is_effective(request, change)])
 
     def add(
         self, plugin: str, changed: Iterable[Difference], policy: ConflictPolicy = ConflictPolicy.LAST_WINS
@@ -64,12 +70,12 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
         """
         changes = [Change(plugin, *each) for each in changed]
         fields = self.message.request.call.shape.fields
-        resolution = resolve(self.applied, (each for each in changes if each.path[0] in fields), policy)
+        resolution = resolve(self.applied, [each for each in changes if each.path[0] in fields], policy)
         return msgspec.structs.replace(
             self,
             applied=self.applied + resolution.changes,
             conflicts=self.conflicts + resolution.conflicts,
-            unused=self.unused + tuple(each for each in changes if each.path[0] not in fields),
+            unused=self.unused + tuple([each for each in changes if each.path[0] not in fields]),
         )
 
     def observe(

@@ -39,7 +39,6 @@ from governor.runtimeproxy.http2.exchanges import (
     opposite,
 )
 from governor.runtimeproxy.http2.flow_control import FlowControl
-from governor.runtimeproxy.http2.frames import Frame
 from governor.runtimeproxy.http2.header_blocks import Fields, FieldValidator
 from governor.runtimeproxy.http2.held_budget import HeldBudget
 from governor.runtimeproxy.http2.streams import Exchange, Outcome, Peer, Stream

@@ -184,7 +184,7 @@ class PluginClient:
 
         ``done`` is called later, once, unless the call is cancelled. It must report what it makes of the result.
         """
-        is_early = self._can_retry_early
+        is_early = self._breaker.is_open and self._can_retry_early
         if is_early:
             self._breaker.allow_probe()
         is_probe = self._breaker.check()

@@ -6,7 +6,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from governor.errors import invalid
-from governor.runtimeproxy.cri import cri_pb2
+from governor.runtimeproxy.cri.cri_pb2 import ResponseVariables
 from governor.runtimeproxy.hooks.answers import Answer
 from governor.runtimeproxy.hooks.calls import ENVIRONMENT
 from governor.runtimeproxy.hooks.questions import Question
@@ -24,6 +24,8 @@ from governor.wire.hooks.synchronization_pb2 import PodState, SynchronizeRequest
 from governor.wire.hooks.workload import Pod
 
 _MAX_PODS: Final = 256
+_VARIABLES_TAG: Final = bytes([ResponseVariables.CONTAINER_ENVS_FIELD_NUMBER << 3 | 2])
+"""The byte that precedes each variable of an answer; most answers do not contain it."""
 
 
 class QuestionEncoder:
@@ -80,7 +82,7 @@ def state_request(sandboxes: Iterable[Sandbox], containers_of: Callable[[str], I
 def decode_answer(hook: Hook, data: bytes) -> Answer:
     """Return a plugin's answer; raise INVALID ``hook-message`` if it cannot be decoded."""
     variables: list[bytes] = []
-    if not hook.is_of_pod:
+    if not hook.is_of_pod and _VARIABLES_TAG in data:
         data, variables = _without_variables(hook, data)
     message = decode_response(hook, data)
     if isinstance(message, PodSandboxHookResponse):
@@ -93,7 +95,7 @@ def decode_answer(hook: Hook, data: bytes) -> Answer:
 def _without_variables(hook: Hook, data: bytes) -> tuple[bytes, list[bytes]]:
     """Return the answer without its variables, and these as they are encoded: there may be many."""
     try:
-        parts = cri_pb2.ResponseVariables.FromString(data)
+        parts = ResponseVariables.FromString(data)
     except DecodeError as error:
         raise invalid("hook-message", f"{len(data)} bytes for hook {hook} are not a hook response") from error
     variables = list(parts.container_envs)

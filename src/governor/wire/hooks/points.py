@@ -39,12 +39,12 @@ class Hook(enum.StrEnum):
     @property
     def is_post(self) -> bool:
         """Return whether plugins are called after the runtime, so that they cannot change the request."""
-        return self.value.startswith("Post")
+        return self.startswith("Post")
 
     @property
     def is_of_pod(self) -> bool:
         """Return whether the hook concerns a pod, not one of its containers."""
-        return self.value.endswith("PodSandbox")
+        return self.endswith("PodSandbox")
 
 
 def decode_request(hook: Hook, data: bytes) -> HookRequest:
