@@ -57,7 +57,8 @@ _LISTED_SINCE: Final[Mapping[str, Version]] = {
     "Resiliency": (1, 18),
     "WorkflowAccessPolicy": (1, 18),
 }
-_IN_PLACE: Final = frozenset({"Configuration", "HTTPEndpoint", "Resiliency"})
+IN_PLACE_KINDS: Final = frozenset({"Configuration", "HTTPEndpoint", "Resiliency"})
+"""Kinds for which a sidecar that has hot reload restarts within its process, or does not reload them."""
 _IN_PLACE_SINCE: Final = (1, 18)
 _ACTOR_STATE_STORE: Final = "actorstatestore"
 _ACTOR_STATE_STORE_SINCE: Final = (1, 18, 3)
@@ -84,7 +85,7 @@ def uptake(kind: str, version: str, *contents: Manifest | None) -> Uptake:
     Versions of private builds count as new.
     """
     parsed = parse(version)
-    if kind in _IN_PLACE:
+    if kind in IN_PLACE_KINDS:
         return Uptake.IN_PLACE if parsed is None or parsed >= _IN_PLACE_SINCE else Uptake.START
     if reload_obstacle(kind, version):
         return Uptake.START

@@ -20,7 +20,7 @@ from governor.agent.platforms.kubernetes.proof.probes import Probes, confirmed
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
 from governor.agent.platforms.kubernetes.proof.verification import Change, Verification, fails_by_runtime
 from governor.agent.platforms.kubernetes.resources.applied import AppliedResources
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource
 from governor.agent.platforms.kubernetes.resources.live_resources import object_ref
 from governor.agent.platforms.kubernetes.resources.manifests import Manifests, manifests_of
 from governor.agent.platforms.kubernetes.resources.object_watch import ObjectWatch
@@ -223,8 +223,8 @@ class KubernetesPlatform:
             adopts=bool(adoptable),
         )
 
-    async def _foreign_before(self, expected: Collection[Expected]) -> tuple[ForeignComponent, ...]:
-        """Return the Components of other owners where Components change.
+    async def _foreign_before(self, expected: Collection[Expected]) -> tuple[ForeignResource, ...]:
+        """Return what other owners have where Components change.
 
         A list that is older than the last write differs from the one after the agent's own write, which proves nothing
         then. But it might lack a reader of a secret store.
@@ -233,7 +233,7 @@ class KubernetesPlatform:
         contents = [each for one in changed for each in (one.old, one.new) if each is not None]
         cached = not any(map(is_secret_store, contents))
         namespaces, own = {each.ref.namespace for each in changed}, {each.ref for each in expected}
-        return await self._parts.applied.foreign_components(namespaces, own, cached=cached)
+        return await self._parts.applied.foreign_resources(namespaces, own, cached=cached)
 
     async def _with_removals(
         self, times: Mapping[ResourceRef, datetime], expected: Iterable[Expected]
@@ -315,10 +315,10 @@ class KubernetesPlatform:
         await self._save_proofs()
         return msgspec.structs.replace(found, restraint=waits_for)
 
-    async def _list_foreign(self, change: Change) -> tuple[ForeignComponent, ...]:
+    async def _list_foreign(self, change: Change) -> tuple[ForeignResource, ...]:
         namespaces = {ref.namespace for ref in change.components}
         own = {each.ref for each in change.changes.expected}
-        return await self._parts.applied.foreign_components(namespaces, own)
+        return await self._parts.applied.foreign_resources(namespaces, own)
 
     def _require_observation(self) -> None:
         """Raise if workloads cannot be observed: there may be sidecars that were not asked."""

@@ -1,4 +1,4 @@
-"""Components of other owners: what the agent keeps of them, and which a sidecar may have initialised meanwhile."""
+"""Resources of other owners: what the agent keeps of them, and which a sidecar may have loaded meanwhile."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,19 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent, foreign_component, reloaded
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource, foreign_resource, reloaded
 
 WRITTEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONG_AGO = WRITTEN - timedelta(days=1)
-OTHER = ForeignComponent("shop", "theirs", "u1/1", "state.redis", LONG_AGO)
+OTHER = ForeignResource("shop", "theirs", "u1/1", "state.redis", LONG_AGO)
 
 
-def since(before: list[ForeignComponent], now: list[ForeignComponent]) -> set[str]:
+def since(before: list[ForeignResource], now: list[ForeignResource]) -> set[str]:
     return {each.name for each in reloaded(before, now, WRITTEN)}
 
 
 def test_only_what_decides_is_kept_of_a_component() -> None:
     manifest: dict[str, Any] = {
+        "kind": "Component",
         "metadata": {
             "namespace": "shop",
             "name": "theirs",
@@ -30,8 +31,8 @@ def test_only_what_decides_is_kept_of_a_component() -> None:
         "auth": {"secretStore": "vault"},
         "scopes": ["orders"],
     }
-    found = foreign_component(manifest)
-    expected = ForeignComponent(
+    found = foreign_resource(manifest)
+    expected = ForeignResource(
         "shop", "theirs", "u1/3", "state.redis", LONG_AGO, frozenset({"orders"}), frozenset({"vault"})
     )
     assert found == expected
@@ -39,6 +40,13 @@ def test_only_what_decides_is_kept_of_a_component() -> None:
     assert not found.is_loaded_by("shop", "other")
     assert not found.is_loaded_by("bank", "orders")
     assert OTHER.is_loaded_by("shop", "anything")
+
+
+def test_a_configuration_is_loaded_by_the_pods_that_name_it() -> None:
+    configuration = msgspec.structs.replace(OTHER, kind="Configuration", type="")
+    assert configuration.is_loaded_by("shop", "orders", "theirs")
+    assert not configuration.is_loaded_by("shop", "orders", "another")
+    assert not configuration.is_loaded_by("bank", "orders", "theirs")
 
 
 def test_an_unchanged_component_was_not_initialised() -> None:
@@ -55,7 +63,7 @@ def test_an_unchanged_component_was_not_initialised() -> None:
     ],
     ids=["changed", "re-created", "deleted", "created"],
 )
-def test_one_that_changed_meanwhile_may_have_been(before: list[ForeignComponent], now: list[ForeignComponent]) -> None:
+def test_one_that_changed_meanwhile_may_have_been(before: list[ForeignResource], now: list[ForeignResource]) -> None:
     assert since(before, now) == {"theirs"}
 
 

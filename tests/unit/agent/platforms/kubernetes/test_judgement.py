@@ -17,7 +17,7 @@ from governor.agent.platforms.kubernetes.proof.judgement import (
     unsettled_types,
 )
 from governor.agent.platforms.kubernetes.proof.probes import confirmed
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource
 from governor.agent.platforms.kubernetes.workloads.workload import Container, Pod, Update, Workload
 from governor.agent.verification.findings import combine
 from governor.agent.verification.sidecar_api import Counters, LoadedComponent, Metadata, Named, SidecarStatus
@@ -102,7 +102,7 @@ def test_a_component_of_another_owner_that_reloads_too_makes_the_counter_worthle
     foreign: dict[str, Any], state: State
 ) -> None:
     one = pod()
-    other = msgspec.structs.replace(ForeignComponent("shop", "theirs", "u/2", "state.redis", LATER), **foreign)
+    other = msgspec.structs.replace(ForeignResource("shop", "theirs", "u/2", "state.redis", LATER), **foreign)
     given = situation(CHANGED_STORE, before=probed(one, status(1)), now=probed(one, status(2)), reloaded=(other,))
     (judged,) = judge_workload(workload(one), given)
 
@@ -110,6 +110,42 @@ def test_a_component_of_another_owner_that_reloads_too_makes_the_counter_worthle
     assert judged.counted == ({STORE} if state is State.VERIFIED else set())
     if state is State.UNPROVEN:
         assert "Component theirs of another owner and the same type changed too" in judged.verdicts[STORE].text
+
+
+@pytest.mark.parametrize("kind", ["Resiliency", "HTTPEndpoint", "Configuration"])
+@pytest.mark.parametrize(
+    ("version", "foreign", "state"),
+    [
+        ("1.18.3", {}, State.UNPROVEN),
+        ("1.18.3", {"scopes": frozenset({"other"}), "name": "elsewhere"}, State.VERIFIED),
+        ("1.18.3", {"namespace": "bank"}, State.VERIFIED),
+        ("1.17.0", {}, State.VERIFIED),
+    ],
+    ids=["loaded", "out of scope", "another namespace", "an older Dapr"],
+)
+def test_a_resource_of_another_owner_that_restarts_the_sidecar_in_place_makes_all_counters_worthless(
+    kind: str, version: str, foreign: dict[str, Any], state: State
+) -> None:
+    one = pod(configuration="theirs")
+    other = ForeignResource("shop", "theirs", "u/2", "", LATER, kind=kind)
+
+    def answer(inits: int) -> SidecarStatus:
+        known = status(inits)
+        return msgspec.structs.replace(known, metadata=msgspec.structs.replace(known.metadata, runtime_version=version))
+
+    given = situation(
+        CHANGED_STORE,
+        before=probed(one, answer(1)),
+        now=probed(one, answer(2)),
+        reloaded=(msgspec.structs.replace(other, **foreign),),
+        is_foreign_known=True,
+    )
+    (judged,) = judge_workload(workload(one), given)
+
+    assert judged.verdicts[STORE].state is state
+    if state is State.UNPROVEN:
+        text = f"{kind} theirs of another owner changed too, for which the sidecar restarts within its process"
+        assert text in judged.verdicts[STORE].text
 
 
 @pytest.mark.parametrize(
@@ -121,7 +157,7 @@ def test_a_secret_store_is_not_proven_while_a_component_of_another_owner_keeps_i
     kind = "secretstores.hashicorp.vault"
     new, old = store("b"), store("a")
     new["spec"]["type"] = old["spec"]["type"] = kind
-    reader = ForeignComponent("shop", "theirs", "u/1", "state.redis", EARLIER, scopes, frozenset({"store"}))
+    reader = ForeignResource("shop", "theirs", "u/1", "state.redis", EARLIER, scopes, frozenset({"store"}))
     one = pod()
     listed = (LoadedComponent("store", kind, "v1"),)
 
@@ -258,7 +294,7 @@ def test_counters_prove_nothing_beside_a_change_for_which_a_sidecar_restarts_wit
     [
         ({}, State.UNPROVEN),
         ({"is_foreign_known": False}, State.VERIFIED),
-        ({"reloaded": (ForeignComponent("shop", "theirs", "u/2", "pubsub.redis", LATER),)}, State.VERIFIED),
+        ({"reloaded": (ForeignResource("shop", "theirs", "u/2", "pubsub.redis", LATER),)}, State.VERIFIED),
     ],
     ids=["nothing explains it", "what others change is not listed yet", "another owner explains it"],
 )

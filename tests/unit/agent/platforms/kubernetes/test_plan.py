@@ -18,7 +18,7 @@ from governor.agent.platforms.kubernetes.plans.plan import (
     plan,
     restraint,
 )
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource
 from governor.agent.platforms.kubernetes.restarts.control_plane import INJECTOR, ControlPlane, Service
 from governor.agent.platforms.kubernetes.workloads.workload import Container, Update, Workload
 from governor.agent.verification.verdicts import Expected
@@ -125,9 +125,7 @@ class TestAffected:
 
     def test_so_do_those_of_other_owners_if_the_store_stays(self) -> None:
         new, old = (component("vault", value, "secretstores.hashicorp.vault") for value in ("new", "old"))
-        reader = ForeignComponent(
-            "default", "theirs", "u/1", "state.redis", NOW, frozenset({"a"}), frozenset({"vault"})
-        )
+        reader = ForeignResource("default", "theirs", "u/1", "state.redis", NOW, frozenset({"a"}), frozenset({"vault"}))
         apps = [workload("a"), workload("b")]
         made = plan(Changes([change(new, old)], foreign=[reader]), observed(*apps), ApplyPolicy())
         assert isinstance(made, Plan)

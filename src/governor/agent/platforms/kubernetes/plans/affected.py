@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
 from governor.agent.verification.resources import loaded_digest, named_stores
 from governor.agent.verification.verdicts import Expected
@@ -77,14 +77,14 @@ class Changes:
     """The resources of a delivery, seen by scope. Digests are computed once, views once per set of scopes.
 
     ``former`` is what resources contained that sidecars may have loaded and now must not have, latest first.
-    ``foreign`` are the Components of other owners in the namespaces of changed ones.
+    ``foreign`` are resources of other owners in the namespaces of changed Components.
     """
 
     def __init__(
         self,
         expected: Iterable[Expected],
         former: Mapping[ResourceRef, Sequence[Manifest]] | None = None,
-        foreign: Iterable[ForeignComponent] = (),
+        foreign: Iterable[ForeignResource] = (),
     ) -> None:
         self._all = tuple(Change(each, _digest(each.new), _digest(each.old)) for each in expected)
         self._former = former or {}

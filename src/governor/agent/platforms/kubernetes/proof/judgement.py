@@ -9,8 +9,12 @@ import msgspec
 from governor.agent.platforms.kubernetes.plans.affected import Change, Changes, Scope, live_pods, scope_of
 from governor.agent.platforms.kubernetes.plans.plan import ADOPTED
 from governor.agent.platforms.kubernetes.proof.instances import Probed, reading
-from governor.agent.platforms.kubernetes.proof.restarts_in_place import may_have_restarted, unexplained_initialisation
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
+from governor.agent.platforms.kubernetes.proof.restarts_in_place import (
+    may_have_restarted,
+    restarted_for,
+    unexplained_initialisation,
+)
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource
 from governor.agent.platforms.kubernetes.workloads.workload import Pod, Workload
 from governor.agent.verification.findings import InstanceFindings
 from governor.agent.verification.obstacles import reload_obstacles
@@ -61,8 +65,8 @@ class Situation(msgspec.Struct, frozen=True):
     is_over: bool = False
     unsettled: Mapping[str, frozenset[str]] = {}
     """Component types, by instance, whose counters may still rise because of an earlier change."""
-    reloaded: tuple[ForeignComponent, ...] = ()
-    """Components of other owners for which the counters of their types may have risen."""
+    reloaded: tuple[ForeignResource, ...] = ()
+    """Resources of other owners that sidecars may have loaded, so that their counters may have risen for these."""
     is_foreign_known: bool = False
     """Whether these were listed since the sidecars were asked."""
     adopted: frozenset[ResourceRef] = frozenset()
@@ -160,8 +164,8 @@ def _judge_probed(
     if before is None or not before.pod.instance or now.started_after_write:
         return Judged(pod, seen, judge_fresh(expected, now))
     kept = [each.expected for each in seen if _is_proven(each, proofs)]
-    then, doubts = reading(before, None, written, digest), _doubts(pod, rest, situation)
-    if may_have_restarted(rest, before):
+    then, doubts = reading(before, None, written, digest), _doubts(before, pod, rest, situation)
+    if may_have_restarted(rest, before) or restarted_for(_reloaded_in(pod, situation), before):
         now = msgspec.structs.replace(now, restarted_in_place=None)
     verdicts = _judge_running(expected, [each.expected for each in rest], kept, then, now, doubts)
     verdicts |= _adopted_unproven(verdicts, situation.adopted)
@@ -242,24 +246,42 @@ def _has_settled(change: Change, proofs: Mapping[ResourceRef, Proof]) -> bool:
     return _proves(proofs, change.ref, change.old_digest) or (not change.digest and _is_proven(change, proofs))
 
 
-def _doubts(pod: Pod, rest: Iterable[Change], situation: Situation) -> dict[ResourceRef, str]:
+def _reloaded_in(pod: Pod, situation: Situation) -> list[ForeignResource]:
+    """Return the resources of other owners that the sidecar of a pod may have loaded."""
+    scope = scope_of(pod)
+    return [
+        each for each in situation.reloaded if each.is_loaded_by(scope.namespace, scope.app_id, scope.configuration)
+    ]
+
+
+def _doubts(before: Probed, pod: Pod, rest: Iterable[Change], situation: Situation) -> dict[ResourceRef, str]:
     """Return why running sidecars do not prove resources although their counters rise."""
     unsettled = "what it had before was not proven, so the counters may have risen for that"
+    reloaded = _reloaded_in(pod, situation)
     others = {
         each.type: f"Component {each.name} of another owner and the same type changed too: the counter proves nothing"
-        for each in situation.reloaded
-        if each.is_loaded_by(pod.namespace, pod.app_id)
+        for each in reloaded
+        if each.type
     }
     types = {**others, **dict.fromkeys(situation.unsettled.get(pod.instance, ()), unsettled)}
+    cause = restarted_for(reloaded, before)
+    anew = f"{cause} of another owner changed too, for which the sidecar restarts within its process" if cause else ""
     found = {
-        each.ref: each.stale_secrets or types.get(each.expected.component_type, "") for each in rest if each.digest
+        each.ref: each.stale_secrets or _doubt(each.expected.component_type, types, anew)
+        for each in rest
+        if each.digest
     }
     return {ref: reason for ref, reason in found.items() if reason}
 
 
+def _doubt(component_type: str, types: Mapping[str, str], anew: str) -> str:
+    """Return why the counter of a Component is worthless, or ``""``; other kinds have none."""
+    return (types.get(component_type, "") or anew) if component_type else ""
+
+
 def _explained(pod: Pod, situation: Situation) -> frozenset[str] | None:
     """Return the component types whose counters others may have raised; None before these are known."""
-    others = frozenset(each.type for each in situation.reloaded if each.is_loaded_by(pod.namespace, pod.app_id))
+    others = frozenset(each.type for each in _reloaded_in(pod, situation)) - {""}
     return others | situation.unsettled.get(pod.instance, frozenset()) if situation.is_foreign_known else None
 
 

@@ -8,10 +8,11 @@ had, at random. Nothing in a pod's status shows it.
 from collections.abc import Iterable, Set
 
 from governor.agent.platforms.kubernetes.plans.affected import Change
-from governor.agent.platforms.kubernetes.plans.hot_reload import uptake_of
+from governor.agent.platforms.kubernetes.plans.hot_reload import HOT_RELOAD, uptake_of
 from governor.agent.platforms.kubernetes.proof.instances import Probed, facts
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource
 from governor.agent.verification.verdicts import Reading
-from governor.domain.dapr.reload import Uptake
+from governor.domain.dapr.reload import Uptake, uptake
 from governor.domain.documents import ResourceRef
 
 
@@ -19,6 +20,15 @@ def may_have_restarted(unproven: Iterable[Change], before: Probed) -> bool:
     """Return whether a sidecar restarts within its process for what it has not proven, or has done so."""
     known = facts(before.status)
     return known is not None and any(uptake_of(each, known) is Uptake.IN_PLACE for each in unproven)
+
+
+def restarted_for(reloaded: Iterable[ForeignResource], before: Probed) -> str:
+    """Return the resource of another owner for which a sidecar may have restarted within its process, or ``""``."""
+    known = facts(before.status)
+    if known is None or HOT_RELOAD not in known.features:
+        return ""
+    taken = (each for each in reloaded if uptake(each.kind, known.version) is Uptake.IN_PLACE)
+    return next((f"{each.kind} {each.name}" for each in taken), "")
 
 
 def unexplained_initialisation(

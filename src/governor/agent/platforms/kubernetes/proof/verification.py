@@ -16,7 +16,7 @@ from governor.agent.platforms.kubernetes.proof.instances import Probed, facts, s
 from governor.agent.platforms.kubernetes.proof.judgement import Judged, Situation, findings_of, judge_workload
 from governor.agent.platforms.kubernetes.proof.probes import Probes, confirmed
 from governor.agent.platforms.kubernetes.proof.proofs import ProofBook
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent, reloaded
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource, reloaded
 from governor.agent.platforms.kubernetes.restarts.control_plane import ControlPlane
 from governor.agent.platforms.kubernetes.restarts.restarts import STARTS, Restarts, by_ref
 from governor.agent.platforms.kubernetes.workloads.observer import Observer
@@ -36,7 +36,7 @@ _CHECK_S: Final = 2.0
 class Change(msgspec.Struct, frozen=True):
     """A delivery under way: what is expected, the sidecars before it, and when resources were last written.
 
-    ``versions`` are those of the objects before the write, ``foreign`` the Components of other owners then. ``notes``
+    ``versions`` are those of the objects before the write, ``foreign`` the resources of other owners then. ``notes``
     are what else a report says about resources.
     """
 
@@ -47,7 +47,7 @@ class Change(msgspec.Struct, frozen=True):
     versions: Mapping[ResourceRef, str]
     history: tuple[Evidence, ...]
     unsettled: Mapping[str, frozenset[str]]
-    foreign: tuple[ForeignComponent, ...] = ()
+    foreign: tuple[ForeignResource, ...] = ()
     notes: Mapping[ResourceRef, str] = {}
     adopts: bool = False
     """Whether the delivery takes over resources as they are."""
@@ -99,7 +99,7 @@ class Verification:
         clock: Clock,
         superseded: Superseded,
         *,
-        list_foreign: Callable[[], Awaitable[Iterable[ForeignComponent]]],
+        list_foreign: Callable[[], Awaitable[Iterable[ForeignResource]]],
     ) -> None:
         self._change = change
         self._refs = refs
@@ -111,7 +111,7 @@ class Verification:
         self._clock = clock
         self._superseded = superseded
         self._list_foreign = list_foreign
-        self._reloaded: set[ForeignComponent] = set()
+        self._reloaded: set[ForeignResource] = set()
         self._digests: dict[WorkloadRef, str] = {}
         self._began_s = clock.monotonic()
         """When the window began: with each restart it begins again, because new sidecars need it too."""

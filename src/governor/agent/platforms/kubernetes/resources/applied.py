@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent
+from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource
 from governor.agent.platforms.kubernetes.resources.live_resources import (
     LiveResource,
     LiveResources,
@@ -203,12 +203,12 @@ class AppliedResources:
         with self._explaining():
             return await self._live.adoptable(manifests, own)
 
-    async def foreign_components(
+    async def foreign_resources(
         self, namespaces: Collection[str], own: Collection[ResourceRef], *, cached: bool = False
-    ) -> tuple[ForeignComponent, ...]:
-        """Return the Components in some namespaces that are not among the agent's own; see ``LiveResources``."""
+    ) -> tuple[ForeignResource, ...]:
+        """Return the resources of others that concern counters; see ``LiveResources``."""
         with self._explaining():
-            return await self._live.foreign_components(namespaces, own, cached=cached)
+            return await self._live.foreign_resources(namespaces, own, cached=cached)
 
     async def last_write(self) -> datetime | None:
         """Return when this runtime's inventory was last written, by the API server's clock: after any removal."""

@@ -1,7 +1,8 @@
-"""Components of other owners in the runtime's namespaces: the agent does not write them, but its sidecars load them.
+"""Resources of other owners in the runtime's namespaces: the agent does not write them, but its sidecars load them.
 
-A sidecar counts initialisations by type, so one that reloads together with a delivered Component makes the counter
-worthless; and one that reads from a delivered secret store keeps the old secrets until a restart. Pure.
+A sidecar counts initialisations by type, so a Component that reloads together with a delivered one makes the counter
+worthless. So does a resource for which the sidecar restarts within its process. A Component that reads from a delivered
+secret store keeps the old secrets until a restart. Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,17 +14,22 @@ import msgspec
 from governor.agent.platforms.kubernetes.resources.additions import last_change
 from governor.agent.verification.resources import named_stores
 from governor.domain.dapr.kinds import in_scope
+from governor.domain.dapr.reload import IN_PLACE_KINDS
 from governor.kube.objects import Object
 
+COMPONENT: Final = "Component"
+CONFIGURATION: Final = "Configuration"
+KINDS: Final = frozenset({COMPONENT, *IN_PLACE_KINDS})
+"""The kinds of which a change by another owner concerns the counters of a sidecar."""
 _SETTLING: Final = timedelta(seconds=10)
-"""How long a sidecar may take to initialise a changed Component."""
+"""How long a sidecar may take until it has loaded a changed resource."""
 
 
-class ForeignComponent(msgspec.Struct, frozen=True):
-    """A Component of another owner: what identifies its content, and which sidecars load it.
+class ForeignResource(msgspec.Struct, frozen=True):
+    """A resource of another owner: what identifies its content, and which sidecars load it.
 
-    ``stores`` are the secret stores that it names. ``changed`` is when any client last changed it, by the clock of the
-    API server.
+    ``type`` is that of a Component, ``stores`` are the secret stores that it names. ``changed`` is when any client last
+    changed it, by the clock of the API server.
     """
 
     namespace: str
@@ -33,32 +39,36 @@ class ForeignComponent(msgspec.Struct, frozen=True):
     changed: datetime
     scopes: frozenset[str] = frozenset()
     stores: frozenset[str] = frozenset()
+    kind: str = COMPONENT
 
-    def is_loaded_by(self, namespace: str, app_id: str) -> bool:
-        """Return whether the sidecar of an application loads it."""
-        return namespace == self.namespace and in_scope({"scopes": self.scopes}, app_id)
+    def is_loaded_by(self, namespace: str, app_id: str, configuration: str = "") -> bool:
+        """Return whether the sidecar of an application loads it; ``configuration`` is the one that its pod names."""
+        if namespace != self.namespace:
+            return False
+        return self.name == configuration if self.kind == CONFIGURATION else in_scope({"scopes": self.scopes}, app_id)
 
 
-def foreign_component(live: Object) -> ForeignComponent:
-    """Return what the agent needs to know of a Component; its values are not kept."""
+def foreign_resource(live: Object) -> ForeignResource:
+    """Return what the agent needs to know of a resource; its values are not kept."""
     metadata = live["metadata"]
-    return ForeignComponent(
+    return ForeignResource(
         metadata["namespace"],
         metadata["name"],
         f"{metadata['uid']}/{metadata['generation']}",
-        str((live.get("spec") or {}).get("type", "")),
+        str((live.get("spec") or {}).get("type", "")) if live["kind"] == COMPONENT else "",
         last_change(live),
         frozenset(live.get("scopes") or ()),
-        named_stores(live),
+        named_stores(live) if live["kind"] == COMPONENT else frozenset(),
+        live["kind"],
     )
 
 
 def reloaded(
-    before: Iterable[ForeignComponent], now: Iterable[ForeignComponent], written: datetime | None
-) -> Iterator[ForeignComponent]:
-    """Yield the Components that sidecars may have initialised since ``before`` was read, as they were before and now.
+    before: Iterable[ForeignResource], now: Iterable[ForeignResource], written: datetime | None
+) -> Iterator[ForeignResource]:
+    """Yield the resources that sidecars may have loaded since ``before`` was read, as they were before and now.
 
-    One that was changed shortly before the agent's own write counts too: a sidecar takes a while to initialise it.
+    One that was changed shortly before the agent's own write counts too: a sidecar takes a while to load it.
     """
     known, present = set(before), set(now)
     yield from known ^ present

@@ -3,12 +3,13 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from governor.agent.platforms.kubernetes.resources.additions import additions, alterations, contains, last_change
-from governor.agent.platforms.kubernetes.resources.foreign import ForeignComponent, foreign_component
+from governor.agent.platforms.kubernetes.resources.foreign import KINDS, ForeignResource, foreign_resource
 from governor.agent.platforms.kubernetes.resources.manifests import Manifests, referenced_secrets
 from governor.domain.dapr.kinds import GROUP
 from governor.domain.documents import Drift, ResourceRef
@@ -24,7 +25,7 @@ from governor.values.digest import digest
 from governor.values.paths import render
 from governor.values.trees import Manifest, named_path
 
-_COMPONENT: Final = (GROUP, "v1alpha1", "Component")
+_FOREIGN: Final = {(GROUP, "v1alpha1", kind) for kind in KINDS}
 _CONFIG_MAPS: Final = ApiResource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 _READERS: Final = ("Component", "Configuration", "HTTPEndpoint", "MCPServer")
 """Kinds that may refer to Secrets."""
@@ -131,20 +132,21 @@ class LiveResources:
         is_free = not owner_of(live, self._settings) and not is_terminating(live)
         return is_free and bool(managers_of(live) & self._settings.adopted_managers)
 
-    async def foreign_components(
+    async def foreign_resources(
         self, namespaces: Collection[str], own: Collection[ResourceRef], *, cached: bool = False
-    ) -> tuple[ForeignComponent, ...]:
-        """Return the Components in some namespaces that are not among the agent's own, with one list for each.
+    ) -> tuple[ForeignResource, ...]:
+        """Return what others have in some namespaces of the kinds that concern counters, with one list for each.
 
-        With ``cached`` they may be older than the last write.
+        ``own`` are the agent's resources. With ``cached`` those of others may be older than the last write.
         """
-        found: list[ForeignComponent] = []
-        for resource in (await find_kinds(self._client, {_COMPONENT})).values():
-            for namespace in sorted(namespaces):
-                listed = self._client.list(resource, namespace, cached=cached)
-                others = [each async for each in listed if resource_ref(ref_of(each)) not in own]
-                found += map(foreign_component, others)
-        return tuple(found)
+
+        async def read(place: tuple[ApiResource, str]) -> list[ForeignResource]:
+            listed = self._client.list(*place, cached=cached)
+            return [foreign_resource(each) async for each in listed if resource_ref(ref_of(each)) not in own]
+
+        served = (await find_kinds(self._client, _FOREIGN)).values()
+        places = [(resource, namespace) for resource in served for namespace in sorted(namespaces)]
+        return tuple(chain.from_iterable(await gather_bounded(places, read, self._settings.concurrency)))
 
     async def last_write(self) -> datetime | None:
         """Return when this runtime's inventory was last written, by the API server's clock: after any removal."""

@@ -1,4 +1,4 @@
-"""Components of other owners that the agent's sidecars load too: what they prove, and what they keep."""
+"""Resources of other owners that the agent's sidecars load too: what they prove, and what they keep."""
 
 import asyncio
 from functools import partial
@@ -9,9 +9,10 @@ import pytest
 from governor.agent.state.file_blobs import FileBlobs
 from governor.agent.verification.findings import Findings
 from governor.domain.reports import Instances
+from governor.kube.objects import Object
 from governor.values.trees import Manifest
 from tests.contract.agent.apply.bed import COMPONENTS, component, secret_store
-from tests.contract.agent.platform.bed import Bed, counts, each_step, texts
+from tests.contract.agent.platform.bed import RESILIENCIES, Bed, counts, each_step, resiliency, texts
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -53,6 +54,33 @@ async def test_one_that_reloads_meanwhile_makes_the_counter_of_its_type_worthles
             assert not (await agent.converge(delivery)).verified, "a check later"
         else:
             assert found.verified, texts(found)
+
+
+async def test_a_resiliency_for_which_the_sidecar_restarts_meanwhile_makes_its_counters_worthless(
+    bed: Bed, blobs: FileBlobs
+) -> None:
+    await bed.deploy("orders")
+    [pod] = await bed.pods("orders")
+    sidecar = bed.kubelet.sidecars[pod]
+    manifest = resiliency(1)
+    manifest["metadata"] = {"name": "theirs", "namespace": bed.namespace}
+    async with bed.agent(blobs) as agent:
+        await agent.converge(bed.delivery())
+        load = partial(sidecar.load, "store", STORE)
+        assert (await agent.converge(bed.delivery(component("store")), each_step(load))).verified
+        foreign: list[asyncio.Task[Object]] = []
+
+        def restart(_: Findings) -> None:
+            if not foreign:
+                foreign.append(asyncio.ensure_future(bed.client.create(RESILIENCIES, manifest, manager="someone")))
+            elif foreign[0].done() and sidecar.initialised[STORE] == 1:
+                sidecar.load("store", STORE)  # within the same process, with what it had before
+
+        delivery = bed.delivery(component("store", host="new"), unproven="report", verifyWindowSeconds=10)
+        found = await agent.converge(delivery, restart)
+        assert counts(found) == {"orders": Instances(1, unproven=1)}
+        assert "Resiliency theirs of another owner changed too" in texts(found)
+        assert not (await agent.converge(delivery)).verified, "a check later"
 
 
 async def test_one_that_reads_from_a_changed_secret_store_needs_a_restart(bed: Bed, blobs: FileBlobs) -> None:
