@@ -17,8 +17,9 @@ from governor.reconciler.kinds.module_instance import ModuleInstance, Operation
 from governor.reconciler.kinds.state import Problem
 from governor.reconciler.previews import Preview
 from governor.reconciler.release.adoption import Takeover
+from governor.reconciler.release.definitions import without_foreign_definitions
 from governor.reconciler.release.manifests import is_listed, manifests_of
-from governor.reconciler.release.objects import MANAGER, Place, module_objects, objects_client
+from governor.reconciler.release.objects import MANAGER, Place, module_objects, objects_client, owner_of
 from governor.reconciler.release.record import Records
 from governor.reconciler.release.reference import find_key, values_digest
 from governor.reconciler.render.masking import sensitive_texts, tree_without_texts
@@ -59,13 +60,16 @@ async def dry_run(hub: Client, place: Place, instance: ModuleInstance, module: M
     if isinstance(takeover, Problem):
         raise GovernorError(Kind.PRECONDITION, "adoption", takeover.message)
     preview = await _preview(hub, place, instance, module, takeover)
-    rendered = await previews.render(preview)
     spec = instance.spec
-    manifests = await manifests_of(place.client, rendered)
     former = takeover.owner if takeover else None
     objects = module_objects(place, instance, scaled=await _scaled(place.client), former=former)
+    entries, rendered = await objects.inventory(), await previews.render(preview)
+    if takeover is None:
+        owner = owner_of(spec.module, place.namespace)
+        rendered, _ = await without_foreign_definitions(place.client, rendered, entries, owner.id)
+    manifests = await manifests_of(place.client, rendered)
     namespace = namespace_ref(spec.namespace)
-    if not is_listed(manifests, namespace) and await _is_needed(place.client, await objects.inventory(), namespace):
+    if not is_listed(manifests, namespace) and await _is_needed(place.client, entries, namespace):
         manifests.append(namespace_manifest(spec.namespace))
     found = _differences(await objects.plan(manifests), sensitive_texts(preview.values))
     return DryRun(previews.text_of(rendered, preview), tuple(found))

@@ -78,7 +78,7 @@ from governor.reconciler.steps.hooks import run_after, run_before, write_record
 from governor.reconciler.steps.inputs import check_connection, check_hold, check_module, check_version, read_values
 from governor.reconciler.steps.protection import protect
 from governor.reconciler.steps.removal import remove
-from governor.reconciler.steps.rendering import render
+from governor.reconciler.steps.rendering import leave_definitions, render
 from governor.reconciler.steps.step import (
     CLUSTER_PAUSED,
     RECHECK_S,
@@ -94,6 +94,7 @@ from governor.reconciler.steps.step import (
     run,
 )
 from governor.reconciler.target_watches import TargetWatches
+from governor.values.printing import listed
 from governor.values.secret import Secret
 
 NAME: Final = "module-instances"
@@ -112,6 +113,7 @@ STEPS: Final[Sequence[Step]] = (
     check_dependencies,
     find_former_owner,
     render,
+    leave_definitions,
     check_adoption,
     begin,
     write_record,
@@ -181,6 +183,7 @@ class ModuleWork:
         begun = None if work.is_rollback else rollback_by_policy(work.instance, status)
         status = msgspec.structs.replace(status, rollback=begun) if begun else status
         await _report(context, work.instance, stamped(before, status, work.instance.metadata.generation, now))
+        _report_left(context, result)
         if (known := notification_id(before.failure)) != notification_id(failure):
             self._deliveries.forget(known)
         if work.target is not None:
@@ -350,6 +353,14 @@ def _own(instance: ModuleInstance, result: Halted) -> ModuleInstanceStatus:
     status = result.work.status if result.work else instance.status
     own = tuple(each for each in status.conditions if each.type != FINALIZED)
     return msgspec.structs.replace(status, conditions=own)
+
+
+def _report_left(context: Context[Any], result: Work | Halted | Paused) -> None:
+    """Announce the definitions that stay as they are; the same announcement is not repeated."""
+    work = result.work if isinstance(result, Halted) else result
+    if isinstance(work, Work) and (left := work.left_definitions):
+        message = f"{listed(map(str, left))}: exists already and is not the module's; left as it is, and not upgraded"
+        context.event("DefinitionsLeft", message, EventType.NORMAL, run_annotations(correlation_id()))
 
 
 async def _report(context: Context[Any], instance: ModuleInstance, status: ModuleInstanceStatus) -> None:

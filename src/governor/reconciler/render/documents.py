@@ -1,4 +1,7 @@
-"""Rendered documents as objects: lists are flattened, empty documents dropped, and all others checked. Pure."""
+"""Rendered documents as objects: lists are flattened, empty documents dropped, and all others checked. Pure.
+
+Charts that share a definition in ``crds`` each bring a copy of it. The first one counts, as with Helm.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,8 +16,20 @@ def checked(rendered: Rendered) -> Rendered:
     """Return the result with objects only; raise an INVALID error for a document that is none."""
     hooks = tuple(each for each in rendered.hooks if _is_object(each.source, each.object))
     return msgspec.structs.replace(
-        rendered, crds=tuple(_objects(rendered.crds)), objects=tuple(_objects(rendered.objects)), hooks=hooks
+        rendered,
+        crds=tuple(_without_copies(_objects(rendered.crds))),
+        objects=tuple(_objects(rendered.objects)),
+        hooks=hooks,
     )
+
+
+def _without_copies(documents: Iterable[Document]) -> Iterator[Document]:
+    seen: set[tuple[str, str]] = set()
+    for each in documents:
+        key = each.object["kind"], each.object["metadata"]["name"]
+        if key not in seen:
+            seen.add(key)
+            yield each
 
 
 def _objects(documents: Iterable[Document]) -> Iterator[Document]:
@@ -25,9 +40,16 @@ def _objects(documents: Iterable[Document]) -> Iterator[Document]:
 
 
 def _flattened(value: Any) -> list[Any]:
-    """Return the items of a list object, or the value itself. Like Helm, take any object with items for a list."""
+    """Return the items of a list object, or the value itself. Like Helm, take any object with items for a list.
+
+    The items of a list of one kind, such as a RoleBindingList, may leave out what its own kind says.
+    """
     items = value.get("items") if isinstance(value, dict) else None
-    return items if isinstance(items, list) else [value]
+    if not isinstance(items, list):
+        return [value]
+    kind = str(value.get("kind", "")).removesuffix("List")
+    defaults = {"apiVersion": value.get("apiVersion"), "kind": kind} if kind else {}
+    return [defaults | each if isinstance(each, dict) and "kind" not in each else each for each in items]
 
 
 def _is_object(source: str, value: Any) -> bool:
@@ -40,6 +62,9 @@ def _is_object(source: str, value: Any) -> bool:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     found = {"apiVersion": value.get("apiVersion"), "kind": value.get("kind"), "metadata.name": name}
     missing = [field for field, text in found.items() if not isinstance(text, str) or not text]
+    if isinstance(metadata, dict) and metadata.get("generateName") and "metadata.name" in missing:
+        message = f"{source}: generateName is not supported, since each apply would create another object: set a name"
+        raise invalid("not-an-object", message)
     if missing:
         raise invalid("not-an-object", f"{source}: an object has no {' and no '.join(missing)}: correct the template")
     return True

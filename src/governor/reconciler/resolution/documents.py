@@ -1,6 +1,7 @@
 """A catalogue of documents, for resolving without a hub, or as if a hub had them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from governor.reconciler.kinds.definition import GROUP, Definition
 from governor.reconciler.kinds.installation import INSTALLATION, Installation
 from governor.reconciler.kinds.module import MODULE, Module
 from governor.reconciler.kinds.module_instance import ModuleInstance
+from governor.reconciler.render import go_yaml
 from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES, Catalogue
 
 _NAMESPACE: Final = "documents"
@@ -37,7 +39,7 @@ def read_documents(texts: Mapping[str, str], present: Iterable[View] = ()) -> Do
 
     They replace those of the ``present`` objects that have the same kind and name.
     """
-    parsed = [each for name, text in texts.items() for each in yamltext.load(text, name) if each.value is not None]
+    parsed = chain.from_iterable(_parsed(text, name) for name, text in texts.items())
     objects = [*present, *map(_object, parsed)]
     catalogue = Catalogue(
         _NAMESPACE,
@@ -48,6 +50,14 @@ def read_documents(texts: Mapping[str, str], present: Iterable[View] = ()) -> Do
     )
     clusters = [msgspec.convert(_LOCAL, Cluster), *(each for each in objects if isinstance(each, Cluster))]
     return Documents(catalogue, {each.metadata.name: each for each in clusters})
+
+
+def _parsed(text: str, name: str) -> Iterator[yamltext.Parsed]:
+    """Yield the documents of a text with the values that they have in a hub: kubectl reads YAML as Helm does."""
+    documents = [each for each in yamltext.load(text, name) if each.value is not None]
+    values = [each for each in go_yaml.load_all(text, name) if each is not None]
+    for document, value in zip(documents, values, strict=True):
+        yield msgspec.structs.replace(document, value=value)
 
 
 def _object(document: yamltext.Parsed) -> View:

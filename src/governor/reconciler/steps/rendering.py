@@ -9,7 +9,8 @@ from governor.domain.conditions import Actor
 from governor.errors import GovernorError
 from governor.reconciler.charts.access import read_access
 from governor.reconciler.kinds.module_instance import ModuleInstanceStatus, Operation
-from governor.reconciler.release.objects import MANAGER, objects_client
+from governor.reconciler.release.definitions import without_foreign_definitions
+from governor.reconciler.release.objects import MANAGER, objects_client, owner_of
 from governor.reconciler.release.record import Records
 from governor.reconciler.release.reference import is_same
 from governor.reconciler.render.request import Rendered, Request
@@ -34,6 +35,16 @@ async def render(work: Work) -> Work | Halt:
         message = f"the chart has hooks for events that Helm does not know: {listed(map(str, rendered.unknown_hooks))}"
         return failing(work, "HookUnknown", message, Actor.OPERATOR)
     return msgspec.structs.replace(work, record=stored, rendered=rendered)
+
+
+async def leave_definitions(work: Work) -> Work | Halt:
+    """Leave out definitions in ``crds`` that are not the module's; an adoption takes over those of the former owner."""
+    if work.is_settled or work.takeover is not None:
+        return work
+    assert work.rendered is not None  # noqa: S101 - ``render`` comes first
+    place, owner = work.on.place, owner_of(work.instance.spec.module, work.on.place.namespace)
+    rendered, left = await without_foreign_definitions(place.client, work.rendered, work.entries, owner.id)
+    return msgspec.structs.replace(work, rendered=rendered, left_definitions=left)
 
 
 def records_of(work: Work) -> Records:

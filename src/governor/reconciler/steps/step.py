@@ -13,6 +13,7 @@ from governor.kube.applyset import Entries, Repair, UnrecordedError
 from governor.kube.applyset.inventory import CLAIM_LOST
 from governor.kube.client import Client
 from governor.kube.controller.conditions import FALSE
+from governor.kube.objects import ObjectRef
 from governor.kube.reflector import Entry
 from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.kinds.cluster import Cluster
@@ -86,6 +87,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The applied objects."""
     takeover: Takeover | None = None
     """The adoption that is under way; set by ``find_former_owner``."""
+    left_definitions: tuple[ObjectRef, ...] = ()
+    """Definitions of the chart that are not the module's and stay as they are; set by ``leave_definitions``."""
     deviation: Problem | None = None
     """How the objects differ from what was applied, if that is neither repaired nor an error."""
     is_settled: bool = False

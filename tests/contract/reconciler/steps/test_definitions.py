@@ -109,3 +109,40 @@ async def test_resources_of_a_kind_that_its_owner_has_deleted_are_reported_until
     await bed.client.create(DEFINITIONS, crd, manager="user")
     await bed.becomes("parts", "Ready")
     assert await bed.find(kind_of(crd), "main") is not None
+
+
+async def test_a_definition_of_another_owner_stays_as_it_is_and_its_kind_is_used(bed: ModuleBed) -> None:
+    """As with Helm: many charts bring the definitions of the same kinds, and users install them beforehand."""
+    crd = definition("Part", bed.group)
+    name, kind = crd["metadata"]["name"], kind_of(crd)
+    changed = {**crd, "spec": {**crd["spec"], "names": {**crd["spec"]["names"], "shortNames": ["prt"]}}}
+    before = await bed.client.create(DEFINITIONS, crd, manager="kubectl")
+    chart = bed.write_chart("parts", crds=yaml.safe_dump(changed), objects=OBJECTS_TEMPLATE)
+    for module in ("parts", "more"):
+        await bed.add(module, chart=chart, values=listed(custom("Part", bed.group, module)))
+        await bed.deploy(module)
+        await bed.has_event(module, "Normal", "DefinitionsLeft")
+        assert await bed.find(kind, module) is not None
+    live = await bed.find(DEFINITIONS, name, "")
+    assert (live or {})["metadata"]["generation"] == before["metadata"]["generation"]
+    await bed.deploy("parts", values=listed(custom("Part", bed.group, "parts"), config_map("a")))
+    await bed.delete("Installation", "parts")
+    await bed.gone("ModuleInstance", "parts.local")
+    assert (await bed.find(DEFINITIONS, name, "") or {})["metadata"]["uid"] == before["metadata"]["uid"]
+    assert await bed.find(kind, "more") is not None
+
+
+async def test_modules_that_bring_the_same_definition_share_that_of_the_first(bed: ModuleBed) -> None:
+    crd = definition("Part", bed.group)
+    chart = bed.write_chart("parts", crds=yaml.safe_dump(crd), objects=OBJECTS_TEMPLATE)
+    for module in ("first", "second"):
+        await bed.add(module, chart=chart, values=listed(custom("Part", bed.group, module)))
+        await bed.deploy(module)
+    assert [reason for _, reason in await bed.reasons("second")].count("DefinitionsLeft") == 1
+    await bed.delete("Installation", "first")
+    found = await bed.shows("ModuleInstance", "first.local", lambda each: "CustomResourcesExist" in str(each["status"]))
+    assert "second" in found["status"]["message"]
+    await bed.delete("Installation", "second")
+    await bed.gone("ModuleInstance", "second.local")
+    await bed.gone("ModuleInstance", "first.local")
+    assert await bed.find(DEFINITIONS, crd["metadata"]["name"], "") is None

@@ -28,12 +28,29 @@ def test_lists_are_flattened_and_empty_documents_dropped() -> None:
     assert [each.object["metadata"]["name"] for each in found.objects] == ["a", "b", "c"]
 
 
+def test_items_of_a_list_of_one_kind_may_leave_out_their_kind() -> None:
+    bare = {"metadata": {"name": "a"}}
+    listed = {"apiVersion": "example.com/v1", "kind": "ThingList", "items": [bare, thing("b", "Other")]}
+    found = [each.object for each in checked(rendered(listed)).objects]
+    assert found == [{"apiVersion": "example.com/v1", "kind": "Thing", **bare}, thing("b", "Other")]
+
+
+def test_of_copies_of_a_definition_the_first_counts() -> None:
+    copies = [thing("a", "Definition", n=number) for number in (1, 2)]
+    documents = tuple(Document(f"{number}.yaml", each) for number, each in enumerate([*copies, thing("b")]))
+    assert [each.source for each in checked(Rendered(documents, (), ())).crds] == ["0.yaml", "2.yaml"]
+
+
 BAD = {
     "a text": ("text", "is not an object"),
     "no kind": ({"apiVersion": "v1", "metadata": {"name": "a"}}, "has no kind"),
     "nothing": ({"a": 1}, "has no apiVersion and no kind and no metadata.name"),
     "an odd name": (thing("a") | {"metadata": {"name": 1}}, "has no metadata.name"),
     "odd metadata": (thing("a") | {"metadata": []}, "has no metadata.name"),
+    "a generated name": (
+        {"apiVersion": "v1", "kind": "Job", "metadata": {"generateName": "a-"}},
+        "generateName is not",
+    ),
     "an item": ({"kind": "List", "items": [1]}, "is not an object"),
 }
 
