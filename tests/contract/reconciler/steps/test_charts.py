@@ -80,3 +80,35 @@ async def test_a_small_application_becomes_ready_with_its_workload(bed: ModuleBe
     secret = await bed.find(SECRETS, "small")
     assert secret is not None
     assert base64.b64decode(secret["data"]["password"]) == b"word"
+
+
+REPEATING = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: repeating}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: repeating}}
+  template:
+    metadata: {labels: {app: repeating}}
+    spec:
+      imagePullSecrets: [{name: registry}, {name: registry}]
+      containers:
+      - name: main
+        image: example/one
+        env: [{name: LEVEL, value: info}, {name: PORT, value: "80"}, {name: LEVEL, value: debug}]
+        ports: [{containerPort: 80}, {containerPort: 80}]
+"""
+
+
+async def test_entries_that_a_chart_repeats_count_as_in_the_pod(bed: ModuleBed) -> None:
+    """Helm can install such a chart; a server-side apply of it is refused."""
+    await bed.add("repeating", chart=bed.write_chart("repeating", deployment=REPEATING))
+    await bed.install("repeating", "repeating")
+    await bed.is_applied("repeating")
+    found = await bed.find(DEPLOYMENTS, "repeating")
+    assert found is not None
+    pod = found["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["containers"][0]["env"] == [{"name": "PORT", "value": "80"}, {"name": "LEVEL", "value": "debug"}]
+    assert [each["containerPort"] for each in pod["containers"][0]["ports"]] == [80]

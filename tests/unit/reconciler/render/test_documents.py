@@ -41,6 +41,47 @@ def test_of_copies_of_a_definition_the_first_counts() -> None:
     assert [each.source for each in checked(Rendered(documents, (), ())).crds] == ["0.yaml", "2.yaml"]
 
 
+def workload(kind: str, container: dict[str, Any], **pod: Any) -> dict[str, Any]:
+    api_version = {"Pod": "v1", "CronJob": "batch/v1", "Deployment": "apps/v1"}[kind]
+    spec: dict[str, Any] = {"containers": [container], **pod}
+    template = {"template": {"spec": spec}}
+    nested = {"Pod": spec, "CronJob": {"jobTemplate": {"spec": template}}, "Deployment": template}[kind]
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": nested}
+
+
+READ = [{"name": "A"}, {"name": "B", "value": "$(A)"}, {"name": "A"}]
+READ_BY_ITSELF = [{"name": "A"}, {"name": "A", "value": "$(A):b"}]
+REPEATED: dict[str, tuple[list[dict[str, str]], list[dict[str, str]]]] = {
+    "hidden": ([{"name": "A", "value": "1"}, {"name": "B"}, {"name": "A"}], [{"name": "B"}, {"name": "A"}]),
+    "equal": ([{"name": "A"}, {"name": "A"}], [{"name": "A"}]),
+    "read in between": (READ, READ),
+    "read by itself": (READ_BY_ITSELF, READ_BY_ITSELF),
+}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "CronJob"])
+@pytest.mark.parametrize("case", REPEATED)
+def test_variables_that_a_later_one_hides_are_left_out(kind: str, case: str) -> None:
+    given, expected = REPEATED[case]
+    (found,) = checked(rendered(workload(kind, {"name": "c", "env": given}))).objects
+    assert found.object == workload(kind, {"name": "c", "env": expected})
+
+
+def test_equal_ports_and_pull_secrets_are_listed_once() -> None:
+    port, other, secret = {"containerPort": 80}, {"containerPort": 80, "name": "http"}, {"name": "registry"}
+    repeated = workload("Pod", {"name": "c", "ports": [port, port, other]}, imagePullSecrets=[secret, secret])
+    hook = Hook("h.yaml", repeated, ("pre-install",), 0, ())
+    found = checked(Rendered((), (Document("a.yaml", repeated),), (hook,)))
+    expected = workload("Pod", {"name": "c", "ports": [port, other]}, imagePullSecrets=[secret])
+    assert [each.object for each in (*found.objects, *found.hooks)] == [expected, expected]
+
+
+@pytest.mark.parametrize("spec", [None, [], {"containers": None}, {"containers": [1, {"env": "text", "ports": None}]}])
+def test_odd_pods_are_left_to_the_api_server(spec: Any) -> None:
+    odd = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    assert [each.object for each in checked(rendered(odd)).objects] == [odd]
+
+
 BAD = {
     "a text": ("text", "is not an object"),
     "no kind": ({"apiVersion": "v1", "metadata": {"name": "a"}}, "has no kind"),
