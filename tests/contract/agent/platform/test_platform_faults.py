@@ -12,6 +12,7 @@ import pytest
 
 from governor.agent.platforms.kubernetes.proof.sidecar_reader import SidecarReader, SidecarReading
 from governor.agent.platforms.kubernetes.restarts.records import RECORD, Record
+from governor.agent.platforms.kubernetes.restarts.restarter import Restarter
 from governor.agent.platforms.kubernetes.workloads.observer import DEPLOYMENTS
 from governor.agent.platforms.kubernetes.workloads.views import RESTART
 from governor.agent.platforms.kubernetes.workloads.workload import Pod
@@ -328,6 +329,24 @@ class TestFailingRestart:
             found = await agent.converge(bed.delivery(resiliency(7)))
             assert causes(found) == {(State.FAILED, Cause.CHANGE)}
         await bed.until_pods("ledger", 1, digest="")
+
+    async def test_the_old_pod_that_is_back_does_not_prove_the_change_that_failed(
+        self, bed: Bed, blobs: FileBlobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        evict = Restarter.evict
+
+        async def evict_and_replace(restarter: Restarter, pod: Pod) -> str:
+            refused = await evict(restarter, pod)
+            await bed.until_pods("journal", 1, digest="")
+            return refused
+
+        monkeypatch.setattr(Restarter, "evict", evict_and_replace)
+        await bed.deploy("journal", 1, "StatefulSet", serviceName="journal")
+        bed.kubelet.exits["journal"] = "cannot load limits"
+        async with bed.agent(blobs) as agent:
+            found = await agent.converge(bed.delivery(resiliency(7)))
+            assert causes(found) == {(State.FAILED, Cause.CHANGE)}
+            assert "cannot load limits" in texts(found)
 
     async def test_a_workload_that_is_deleted_meanwhile_is_not_waited_for(self, bed: Bed, blobs: FileBlobs) -> None:
         await bed.deploy("orders")

@@ -121,6 +121,8 @@ class Verification:
         self._now: dict[str, Probed] = {}
         self._settled: set[str] = set()
         self._replaced: frozenset[WorkloadRef] = frozenset()
+        self._rejected: Findings | None = None
+        """What was found when the change failed: pods that return to their old template do not prove it."""
 
     @property
     def notes(self) -> tuple[Evidence, ...]:
@@ -168,7 +170,13 @@ class Verification:
             resource_notes=self._change.notes,
             workload_notes=self._restarts.notes_on,
         )
-        return msgspec.structs.replace(combined, restarts_due=self._restarts.is_due)
+        return self._unless_rejected(msgspec.structs.replace(combined, restarts_due=self._restarts.is_due))
+
+    def _unless_rejected(self, found: Findings) -> Findings:
+        """Return the findings, or those of the change's failure, while and after what it left behind is cleaned up."""
+        if found.failed and not fails_by_runtime(found):
+            self._rejected = found
+        return self._rejected or found
 
     def _restrained(self, found: tuple[InstanceFindings, ...], workload: Workload) -> tuple[InstanceFindings, ...]:
         """Return what the instances of a workload found; what only its postponed restart will prove is applied."""
