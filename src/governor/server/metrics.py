@@ -37,7 +37,7 @@ class Metrics:
         )
         self.fanout_seconds = Histogram(
             "governor_server_fanout_seconds",
-            "Time to encode, sign and write the deliveries of a batch, in seconds.",
+            "Time until the deliveries of a batch are encoded, signed and written, in seconds.",
             buckets=_CHANGE_S,
             registry=registry,
         )

@@ -1,15 +1,18 @@
 """Deliveries to many agents at once: one signature for a batch, and no agent that does not read costs much."""
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from governor.client import Client
+from governor.domain.bundles import Delivery
 from governor.server.services import DEFAULT_TIMING
 from governor.server.uvicorn_server import _Protocol
+from governor.server.watch import fanout
 from governor.server.watch.hub import Stream
 from governor.wire.deliveries import open_delivery
 from testbed.waiting import until
@@ -26,6 +29,25 @@ def layer(host: str, **spec: Any) -> dict[str, Any]:
 
 def streams(bed: ServerBed) -> list[Stream]:
     return bed.services.hub.streams()
+
+
+@asynccontextmanager
+async def idle_watches(
+    bed: ServerBed, names: Sequence[str]
+) -> AsyncIterator[Sequence[Callable[[], Awaitable[Delivery]]]]:
+    """Open a watch for each of some new runtimes; provide what returns the next delivery of each."""
+    await bed.apply(*map(runtime, names), layer("a"))
+    async with AsyncExitStack() as stack:
+        agents = [await bed.enrol(name) for name in names]
+        takes = [await stack.enter_async_context(agent.watching()) for agent in agents]
+        for take in takes:
+            await take()
+
+        async def are_idle() -> bool:
+            return all(each.feed is not None for each in streams(bed))
+
+        await until(are_idle)
+        yield takes
 
 
 async def test_agents_of_a_batch_share_one_signature_and_one_body(tmp_path: Path) -> None:
@@ -53,6 +75,60 @@ async def test_agents_of_a_batch_share_one_signature_and_one_body(tmp_path: Path
     assert {len(each.path) for each in signed} <= {2, 3}
     assert [(each.runtime, each.sequence) for each in opened] == [(name, 2) for name in names]
     assert {str(each.resources[0]["spec"]["metadata"][1]["value"]) for each in opened} == {"canary"}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Record the runtimes and sequences of deliveries that are sent to idle watches."""
+    found: list[tuple[str, int]] = []
+    send = Stream.send
+
+    def record(stream: Stream, delivery: Delivery, parts: Sequence[bytes]) -> None:
+        found.append((delivery.runtime, delivery.sequence))
+        send(stream, delivery, parts)
+
+    monkeypatch.setattr(Stream, "send", record)
+    return found
+
+
+async def test_a_batch_is_written_in_parts_between_which_requests_are_handled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[tuple[str, int]]
+) -> None:
+    monkeypatch.setattr(fanout, "AT_ONCE", 2)
+    names, seen = [f"r{number}" for number in range(7)], set[int]()
+
+    async def look() -> None:
+        while True:
+            seen.add(len(sent))
+            await asyncio.sleep(0)
+
+    async with running(tmp_path) as bed, idle_watches(bed, names) as takes:
+        looking = asyncio.create_task(look())
+        await bed.apply(layer("b"))
+        found = await asyncio.gather(*(take() for take in takes))
+        looking.cancel()
+    assert [each.sequence for each in found] == [2] * 7
+    assert sent == [(name, 2) for name in names]
+    assert seen == {0, 2, 4, 6, 7}
+
+
+async def test_a_delivery_that_a_later_one_has_overtaken_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[tuple[str, int]]
+) -> None:
+    monkeypatch.setattr(fanout, "AT_ONCE", 1)
+    batches: list[tuple[Delivery, ...]] = []
+    async with running(tmp_path) as bed, idle_watches(bed, ["r1", "r2"]) as takes:
+        send = bed.services.issuer._announce_all
+        monkeypatch.setattr(bed.services.issuer, "_announce_all", batches.append)
+        await bed.apply(layer("b"))
+        await bed.apply(layer("c"))
+        first, second = batches
+        # Of each batch one delivery is written at once, and the other one later.
+        send(first)
+        send(second[::-1])
+        found = [await take() for take in (takes[0], takes[0], takes[1])]
+    assert [(each.runtime, each.sequence) for each in found] == [("r1", 2), ("r1", 3), ("r2", 3)]
+    assert sent == [("r1", 2), ("r2", 3), ("r1", 3)]
 
 
 async def test_a_runtime_with_another_bundle_or_a_window_is_in_the_same_batch(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Deliveries on their way to agents: unsealed, encoded and signed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -43,15 +43,12 @@ class DeliverySigner:
             return sign_delivery(self._unsealed(delivery), self._key, newest_format)
         return SignedBatch((delivery,), (self._body(delivery),), self._key).signed(0)
 
-    def events(self, deliveries: Sequence[Delivery], newest_format: int) -> list[tuple[bytes, ...]]:
-        """Return the events of some deliveries, each in parts; runtimes share the parts that are equal.
-
-        All of them have one signature, unless the format is 1.
-        """
+    def events(self, deliveries: Sequence[Delivery], newest_format: int) -> "SignedEvents":
+        """Return the events of some deliveries, which have one signature, unless the format is 1."""
         if newest_format == 1:
-            return [self._event_1(each) for each in deliveries]
+            return SignedEvents(deliveries, lambda number: self._event_1(deliveries[number]))
         batch = SignedBatch(deliveries, [self._body(each) for each in deliveries], self._key)
-        return [self._event(batch, number, each) for number, each in enumerate(deliveries)]
+        return SignedEvents(deliveries, lambda number: self._event(batch, number, deliveries[number]))
 
     def _event(self, batch: SignedBatch, number: int, delivery: Delivery) -> tuple[bytes, ...]:
         if batch.size(number) > MAX_INLINE_BYTES:
@@ -82,6 +79,21 @@ class DeliverySigner:
     def unseal(self, delivery: Delivery) -> tuple[Manifest, ...]:
         """Return the resources of a stored delivery with their sensitive values in plain text."""
         return tuple(self._sealer.open_tree(manifest) for manifest in delivery.resources)
+
+
+class SignedEvents:
+    """The events of some deliveries, each in parts; runtimes share the parts that are equal."""
+
+    def __init__(self, deliveries: Sequence[Delivery], encode_event: Callable[[int], tuple[bytes, ...]]) -> None:
+        self.deliveries = deliveries
+        self._encode_event = encode_event
+
+    def __len__(self) -> int:
+        return len(self.deliveries)
+
+    def __getitem__(self, number: int) -> tuple[bytes, ...]:
+        """Return the event of a delivery; it is encoded when it is needed."""
+        return self._encode_event(number)
 
 
 def _notice(delivery: Delivery, number: str) -> bytes:
