@@ -5,6 +5,7 @@ and contains the versions of the documents that the revision created, or newer o
 """
 
 import asyncio
+import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from governor.domain.conditions import PENDING, accepted, summarise
 from governor.process.clock import Clock
 from governor.server.changes.catalogue import Catalogues
-from governor.server.store.bundles import drafts_of
+from governor.server.store.bundles import Draft, drafts_of
 from governor.server.store.deliveries import (
     DeliveryHead,
     StoredReport,
@@ -67,7 +68,12 @@ class RevisionRecord(msgspec.Struct, frozen=True):
 
 def read_targets(connection: sa.Connection, revision: int) -> frozenset[str]:
     """Return the names of all runtimes that a revision concerns."""
-    return targets_of(connection, revision).union(pending_heads(drafts_of(connection, revision)))
+    return targets_of(connection, revision).union(_pending(drafts_of(connection, revision)))
+
+
+def _pending(drafts: Iterable[Draft]) -> Iterator[str]:
+    """Yield the runtimes of some drafts that have no delivery of them yet."""
+    return (name for draft in drafts for name, _ in draft.pending)
 
 
 def read_progress(
@@ -80,15 +86,13 @@ def read_progress(
     only: str | None = None,
 ) -> RevisionRecord:
     """Return the record of a revision, or of ``only`` one of its runtimes; those that do not exist do not count."""
-    pending = {
-        name: head
-        for name, head in pending_heads(drafts_of(connection, revision)).items()
-        if name in existing and only in (None, name)
-    }
+    drafts = drafts_of(connection, revision)
+    pending = {name for name in _pending(drafts) if name in existing and only in (None, name)}
     deleted = [name for name in targets if name not in existing]
     issued = first_of_progress(connection, revision, limit + len(deleted), only)
-    listed = [*sorted(pending), *(name for name in issued if name in existing and name not in pending)][:limit]
-    records = _read_records(connection, revision, listed, pending)
+    first = heapq.nsmallest(limit, pending)
+    listed = [*first, *(name for name in issued if name in existing and name not in pending)][:limit]
+    records = _read_records(connection, revision, listed, pending_heads(drafts, frozenset(first)))
     if only is not None:
         return RevisionRecord((), 0, records)
     versions, time = versions_in(connection, revision), revision_time(connection, revision)

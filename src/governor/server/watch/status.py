@@ -5,7 +5,7 @@ The ``read_*`` functions collect the inputs in a transaction; the views are pure
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
@@ -58,7 +58,7 @@ def read_runtimes(connection: sa.Connection, runtimes: Sequence[Runtime], *, ful
     newest, enrolled = newest_heads(connection, names), enrolled_runtimes(connection, names)
     reports = newest_reports(connection, names) if full else {}
     summaries = {} if full else find_summaries(connection, names)
-    revoked, pending = revocations(connection, names), pending_heads(all_drafts(connection))
+    revoked, pending = revocations(connection, names), pending_heads(all_drafts(connection), frozenset(names))
     return [
         RuntimeRecord(
             runtime,
@@ -106,12 +106,13 @@ def read_page(
     return found[: limit + 1]
 
 
-def pending_heads(drafts: Iterable[Draft]) -> dict[str, DeliveryHead]:
-    """Return the newest delivery of each runtime that is accepted and not issued yet."""
+def pending_heads(drafts: Iterable[Draft], runtimes: Container[str]) -> dict[str, DeliveryHead]:
+    """Return the newest delivery that is accepted and not issued yet of each of some runtimes."""
     return {
         name: DeliveryHead(name, 0, 0, draft.revision, draft.digest, draft.time)
         for draft in drafts
         for name, _ in draft.pending
+        if name in runtimes
     }
 
 

@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from governor.domain.documents import ResourceRef, Runtime, read_document
+from governor.domain.documents import ApplyPolicy, ResourceRef, Runtime, read_document
 from governor.domain.reports import Report, ResourceReport, State, acknowledged
 from governor.domain.windows import Hold, Window, hold_restraint
+from governor.server.store.bundles import Draft
 from governor.server.store.deliveries import DeliveryHead, StoredReport
 from governor.server.store.runtime_states import ReportSummary
 from governor.server.watch.hub import Presence
 from governor.server.watch.reporting import with_report
-from governor.server.watch.status import RuntimeRecord, runtime_view
+from governor.server.watch.status import RuntimeRecord, pending_heads, runtime_view
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TREE = {
@@ -152,3 +153,16 @@ def test_a_summary_of_an_older_delivery_leaves_the_newest_pending() -> None:
     summary = with_report(ReportSummary("r1"), stored(1, State.VERIFIED, at(1)).report)
     record = RuntimeRecord(PLAIN, enrolled=True, newest=head(2), summary=summary)
     assert runtime_view(record, not_watching, START).summary.state == "Pending"
+
+
+def test_what_is_pending_is_only_derived_for_the_given_runtimes_and_from_the_newest_draft() -> None:
+    def draft(revision: int, *names: str, issued: int = 0) -> Draft:
+        members = tuple((name, 1) for name in names)
+        return Draft(revision, f"d{revision}", ApplyPolicy(), {}, (), None, at(revision), members, issued, revision)
+
+    drafts = [draft(1, "r0", "r1", "r2", "r3", issued=1), draft(2, "r2", "r4")]
+    found = pending_heads(drafts, {"r0", "r1", "r2"})
+    assert found == {
+        "r1": DeliveryHead("r1", 0, 0, 1, "d1", at(1)),
+        "r2": DeliveryHead("r2", 0, 0, 2, "d2", at(2)),
+    }
