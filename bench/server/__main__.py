@@ -39,6 +39,7 @@ async def measure(directory: Path, options: argparse.Namespace) -> Figures:
         log(f"connected: {connected}")
         shared, acknowledged, followed, polled = [], [], [], []
         for number in range(options.rounds):
+            await rounds.settle(server)
             shared.append(await rounds.share(server, agents, f"a{number}"))
             log(f"shared: {shared[-1]}")
             acknowledged.append(await rounds.share(server, agents, f"b{number}", acknowledge=True))
@@ -50,6 +51,7 @@ async def measure(directory: Path, options: argparse.Namespace) -> Figures:
                 polled.append(await rounds.poll(server, agents, f"d{number}", options.idle))
                 log(f"polling: {polled[-1]}")
                 await agents.do("watch")
+        await rounds.settle(server)
         one = await rounds.one_of_all(server, agents, options.changes)
         log(f"one of all: {sorted(one)[len(one) // 2] * 1000:.1f} ms")
         history = await rounds.history(server, options.history)

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from statistics import median
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,10 @@ from bench.percentiles import p99
 from bench.server.agents import POLL_S
 from bench.server.subject import Subject, profile
 from bench.server.swarm import Swarm, name_of
+
+_SETTLE_STEP_S: Final = 0.5
+_SETTLE_STEPS: Final = 120
+_IDLE_PERCENT: Final = 5.0
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -76,6 +81,13 @@ async def connect(subject: Subject, swarm: Swarm, idle_s: float, beat_s: float) 
     beating = await _cpu_percent(subject, idle_s)
     await swarm.do("beat", interval_s=0)
     return Connected(opened_s, growth_kib, idle, beating)
+
+
+async def settle(subject: Subject) -> None:
+    """Wait until the server is idle, so that what is measured next does not contain the end of something else."""
+    for _ in range(_SETTLE_STEPS):
+        if await _cpu_percent(subject, _SETTLE_STEP_S) <= _IDLE_PERCENT:
+            return
 
 
 async def share(
