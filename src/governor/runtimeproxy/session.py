@@ -246,9 +246,12 @@ class Session:
         self._pumping = True
         try:
             self._handle_events()
+            engine = self.engine
             for connection in list(self._sockets.values()):
-                if deferred or not self._defer(self.engine, connection):
-                    self._write(self.engine, connection)
+                if isinstance(engine, Relay) and engine.is_idle(connection.peer):
+                    continue
+                if deferred or not self._defer(engine, connection):
+                    self._write(engine, connection)
         finally:
             self._pumping = False
 

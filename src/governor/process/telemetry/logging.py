@@ -184,7 +184,10 @@ def _mask(value: object) -> object:
     if kind in _SCALARS:
         return value
     if kind is dict:
-        return {key if type(key) is str else _mask(key): _mask(each) for key, each in value.items()}  # type: ignore[attr-defined]
+        return {
+            key if type(key) is str else _mask(key): each if type(each) in _SCALARS else _mask(each)
+            for key, each in value.items()  # type: ignore[attr-defined]
+        }
     if kind is list:
         return [_mask(each) for each in value]  # type: ignore[attr-defined]
     match value:

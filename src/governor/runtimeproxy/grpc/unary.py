@@ -28,7 +28,7 @@ from governor.runtimeproxy.http2.events import (
     StreamReset,
     WindowUpdated,
 )
-from governor.runtimeproxy.http2.frames import MAX_STREAM_ID, Frame
+from governor.runtimeproxy.http2.frames import MAX_STREAM_ID
 from governor.runtimeproxy.http2.header_blocks import CachedFields, Fields
 from governor.runtimeproxy.http2.streams import Exchange, Peer, Stream
 from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
@@ -385,9 +385,17 @@ class _ClientConnection(asyncio.Protocol):
         http2.writer.flush(call.stream)
 
     def data_received(self, data: bytes) -> None:
-        for frame in self._http2.feed(data):
-            self._process(frame)
-        self._http2.check_frame_error()
+        http2 = self._http2
+        for frame in http2.feed(data):
+            try:
+                event = http2.process(frame)
+                if event is not None:
+                    self._handle(event)
+            except Http2StreamError as error:
+                self._on_stream_error(frame[2], error)
+            except Http2ConnectionError as error:
+                http2.fail(error)
+        http2.check_frame_error()
         if self._http2.error:
             self._draining = True
             message = f"{self._name} does not speak HTTP/2: {self._http2.error}"
@@ -398,17 +406,10 @@ class _ClientConnection(asyncio.Protocol):
         else:
             self._flush()
 
-    def _process(self, frame: Frame) -> None:
-        try:
-            event = self._http2.process(frame)
-            if event is not None:
-                self._handle(event)
-        except Http2StreamError as error:
-            if call := self._calls.get(frame[2]):
-                message = f"{self._name} does not speak HTTP/2: {error.message}"
-                call.end(GovernorError(Kind.INTERNAL, "http2", message))
-        except Http2ConnectionError as error:
-            self._http2.fail(error)
+    def _on_stream_error(self, stream_id: int, error: Http2StreamError) -> None:
+        if call := self._calls.get(stream_id):
+            message = f"{self._name} does not speak HTTP/2: {error.message}"
+            call.end(GovernorError(Kind.INTERNAL, "http2", message))
 
     def _handle(self, event: ConnectionEvent) -> None:
         match event:

@@ -171,6 +171,8 @@ class Held:
 
 
 def _texts(items: Sequence[object]) -> tuple[str, ...]:
+    if not items:
+        return ()
     texts = tuple(str(each)[: 2 * _TRAIL_CHARS] for each in items[:_TRAIL_CHANGES])
     left_out = len(items) - len(texts)
     return (*texts, f"and {left_out} more") if left_out else texts

@@ -157,8 +157,7 @@ class Connection:
 
     def _data(self, flags: int, stream_id: int, payload: Payload) -> ConnectionEvent | None:
         size = len(payload)
-        self.flow_control.data_received(size)
-        credit = self.flow_control.take_connection_credit()
+        credit = self.flow_control.data_received(size)
         if credit:
             self.writer.write(frames.window_update(0, credit))
         if flags & frames.PADDED:
@@ -262,8 +261,8 @@ class Connection:
         raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE although push is disabled")
 
     def _ping(self, flags: int, stream_id: int, payload: Payload) -> None:
-        frames.check_size(frames.PING, payload)
-        if stream_id:
+        if stream_id or len(payload) != frames.PING_BYTES:
+            frames.check_size(frames.PING, payload)
             raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"PING on stream {stream_id}")
         if not flags & frames.ACK:
             # gRPC sends a PING with every message to estimate bandwidth.
@@ -275,8 +274,9 @@ class Connection:
         return GoawayReceived(*frames.goaway_in(payload))
 
     def _window_update(self, _flags: int, stream_id: int, payload: Payload) -> ConnectionEvent | None:
-        frames.check_size(frames.WINDOW_UPDATE, payload)
-        increment = frames.uint32_in(payload) & frames.MAX_STREAM_ID
+        if len(payload) != frames.WINDOW_UPDATE_BYTES:
+            frames.check_size(frames.WINDOW_UPDATE, payload)
+        increment = int.from_bytes(payload) & frames.MAX_STREAM_ID
         if not stream_id:
             self.flow_control.window_update(increment)
             return WindowUpdated(None) if self.writer.blocked else None

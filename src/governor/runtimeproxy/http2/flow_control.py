@@ -125,12 +125,20 @@ class FlowControl:
         for windows in self.streams.values():
             windows.receive_window += change
 
-    def data_received(self, size: int) -> None:
-        """Shrink the connection's receive window by DATA of any stream, including padding."""
+    def data_received(self, size: int) -> int:
+        """Shrink the connection's receive window by DATA of any stream, including padding; return the credit to grant.
+
+        It is granted in batches of at least half a window.
+        """
         if size > self.receive_window:
             raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "DATA exceeds the connection's window")
         self.receive_window -= size
-        self.credit_due += size
+        due = self.credit_due = self.credit_due + size
+        if due * 2 < self._connection_size:
+            return 0
+        self.credit_due = 0
+        self.receive_window += due
+        return due
 
     def stream_data_received(self, windows: StreamWindows, size: int) -> None:
         """Shrink an open stream's receive window by DATA including padding; an empty frame needs no window."""
@@ -143,15 +151,6 @@ class FlowControl:
         """Make credit due for bytes that were forwarded or consumed."""
         windows.unread_bytes -= size
         windows.credit_due += size
-
-    def take_connection_credit(self) -> int:
-        """Return the credit to grant on the connection now, or 0 if less than half a window is due."""
-        due = self.credit_due
-        if due * 2 < self._connection_size:
-            return 0
-        self.credit_due = 0
-        self.receive_window += due
-        return due
 
     def take_initial_credit(self) -> int:
         """Return the credit to grant on the connection right after the first SETTINGS, which cannot raise it."""

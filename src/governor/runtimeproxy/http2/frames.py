@@ -39,7 +39,9 @@ Frame: TypeAlias = tuple[int, int, int, Payload]
 _MIN_VIEW_BYTES: Final = 1024
 """Payloads of at least this size are views of the read buffer; smaller ones are cheaper to copy."""
 
-_FIXED_SIZES: Final = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
+PING_BYTES: Final = 8
+WINDOW_UPDATE_BYTES: Final = 4
+_FIXED_SIZES: Final = {PRIORITY: 5, RST_STREAM: 4, PING: PING_BYTES, WINDOW_UPDATE: WINDOW_UPDATE_BYTES}
 _UINT32: Final = struct.Struct(">I")
 _TWO_UINT32: Final = struct.Struct(">II")
 _SETTING: Final = struct.Struct(">HI")
@@ -132,7 +134,7 @@ def strip_priority(stream_id: int, payload: Payload) -> Payload:
 
 def uint32_in(payload: Payload) -> int:
     """Return the value of RST_STREAM or WINDOW_UPDATE; the latter's top bit is reserved."""
-    return int(_UINT32.unpack(payload)[0])
+    return int.from_bytes(payload)
 
 
 def settings_in(payload: Payload) -> Iterator[tuple[int, int]]:
@@ -180,9 +182,12 @@ def settings(values: Iterable[tuple[int, int]]) -> bytes:
 SETTINGS_ACK: Final = frame_header(SETTINGS, ACK, 0, 0)
 
 
+_PING_ACK_HEADER: Final = frame_header(PING, ACK, 0, _FIXED_SIZES[PING])
+
+
 def ping_ack(payload: Payload) -> bytes:
     """Return the acknowledgement of a PING."""
-    return frame(PING, ACK, 0, payload)
+    return _PING_ACK_HEADER + payload
 
 
 def rst_stream(stream_id: int, code: int) -> bytes:

@@ -98,6 +98,14 @@ class Relay:
         connection = self._exchanges.connection(peer)
         return b"" if connection is None else connection.writer.data_to_send()
 
+    def is_idle(self, peer: Peer) -> bool:
+        """Whether there are no bytes for a peer, and ``should_close`` cannot apply."""
+        exchanges = self._exchanges
+        connection = exchanges.connection(peer)
+        if connection is None or exchanges.draining or exchanges.client.closed:
+            return False
+        return not (connection.writer.pending or connection.closed)
+
     def can_defer(self, peer: Peer) -> bool:
         """Whether the bytes for a peer can wait to be written with the next ones."""
         connection = self._exchanges.connection(peer)

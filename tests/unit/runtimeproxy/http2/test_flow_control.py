@@ -53,8 +53,7 @@ class SenderAndReceiver(RuleBasedStateMachine):
         if what == "ack":
             self.receiver.settings_acknowledged()
             return
-        self.receiver.data_received(size)
-        self._credit(0, self.receiver.take_connection_credit())
+        self._credit(0, self.receiver.data_received(size))
         windows = self.receiver.streams.get(stream)
         if windows is not None:
             self.receiver.stream_data_received(windows, size)
