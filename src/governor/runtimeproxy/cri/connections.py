@@ -175,9 +175,9 @@ class ConnectionHooks:
             return
         is_released = self.relay.release(stream, held.body, hold_response=True)
         held.body = None
+        self._pump()
         if is_released:
             self._hooks.audit.record(held)
-        self._pump()
 
     def _passed_on(self, stream: int, held: Held, rejected: Rejected | None) -> None:
         """Forward or reject a request that is too large to be held."""
@@ -191,10 +191,14 @@ class ConnectionHooks:
         held.is_response_read = True
         status = grpc_status_in(event.trailers) or grpc_status_in(event.fields)
         encoding = dict(event.fields).get(_ENCODING, b"").decode(errors="replace")
-        hook = self._dispatcher.responded(held, _error(status), event.body, encoding)
+        error = _error(status)
+        hook = self._dispatcher.post_hook(held, error)
         if hook is None:
+            # Recorded when the client has the response, in ``_finish``.
+            held.unrecorded = error, event.body, encoding
             self.relay.release_response(event.stream_id)
         else:
+            self._dispatcher.responded(held, error, event.body, encoding)
             self._notify(held, hook, partial(self._notified, event.stream_id, held))
 
     def _notify(self, held: Held, hook: Hook, done: Callable[[Rejected | None], None]) -> None:
@@ -236,6 +240,8 @@ class ConnectionHooks:
             self._notify(held, hook, lambda _rejected: self._dispatcher.finish(held))
 
     def _finish(self, event: StreamClosed, held: Held | None) -> None:
+        if held is not None and held.unrecorded is not None:
+            self._dispatcher.responded(held, *held.unrecorded)
         if held is not None and held.work is None:
             self._dispatcher.finish(held)
         self._tap.ended(event, held)

@@ -3,9 +3,8 @@
 Both versions of the runtime service are treated alike.
 """
 
-import copy
 from collections.abc import Mapping, MutableMapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeAlias, cast
 
 from google.protobuf.message import DecodeError
@@ -102,7 +101,7 @@ class CriMessage:
 
     def with_changes(self, changes: Sequence[Change]) -> CriRequest:
         """Return a copy of the message with these changes."""
-        result, places, variables = copy.deepcopy(self.message), PLACES.get(self.request.call, {}), []
+        result, places, variables = _copied(self.message), PLACES.get(self.request.call, {}), []
         for change in changes:
             if change.path[0] == ENVIRONMENT:
                 variables.append((change.path[1], change.new))
@@ -135,6 +134,12 @@ class CriCodec:
             return cri_pb2.CreateContainerResponse.FromString(message).container_id
         except DecodeError as error:
             raise invalid("cri-message", f"the response to {call} cannot be decoded") from error
+
+
+def _copied(message: CriRequest) -> CriRequest:
+    result: Any = type(message)()
+    result.CopyFrom(message)
+    return cast("CriRequest", result)
 
 
 def write(message: CriRequest) -> bytes:
@@ -188,6 +193,11 @@ def pod_of(config: cri_pb2.PodSandboxConfig, runtime_handler: str = "") -> Pod:
     )
 
 
+def entries_of(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of a message's map; ``dict`` takes twice the time."""
+    return {key: entries[key] for key in entries}
+
+
 def identity_of(metadata: cri_pb2.PodSandboxMetadata) -> PodIdentity:
     """Return which pod it is."""
     return PodIdentity(metadata.name, metadata.uid, metadata.namespace, metadata.attempt)
@@ -202,7 +212,7 @@ def container_of(config: cri_pb2.ContainerConfig, cgroup_parent: str, container_
         container_id,
         metadata.name,
         metadata.attempt,
-        dict(config.annotations),
+        entries_of(config.annotations),
         resources,
         cgroup_parent,
         {each.container_path: f"{each.host_path}{_READ_ONLY * each.readonly}" for each in mounts} if mounts else {},
@@ -220,7 +230,8 @@ def set_field(message: Any, path: FieldPath, value: Value) -> None:
     *parents, last = path
     for parent in parents:
         message = getattr(message, parent)
-    if isinstance(message, MutableMapping):
+    kind: type = type(message)
+    if _is_map(kind):
         if value is None:
             message.pop(last, None)
         else:
@@ -229,6 +240,12 @@ def set_field(message: Any, path: FieldPath, value: Value) -> None:
         setattr(message, last, value)
     else:
         _set_item(message, _KEYS[parents[-1]], last, value)
+
+
+@cache
+def _is_map(kind: type) -> bool:
+    """Return whether a type is one of protobuf's maps; to ask an object takes longer than to set its entry."""
+    return issubclass(kind, MutableMapping)
 
 
 def _set_item(items: Any, key: str, name: str, value: Value) -> None:

@@ -119,10 +119,14 @@ class Dispatcher:
 
     def _apply(self, merged: MergedRequest) -> Applied:
         """Return what the runtime gets, and what is kept of it. For large requests in a thread."""
-        changes, request, question, created = merged.changes, merged.message.request, merged.question, None
+        changes, request, question = merged.changes, merged.message.request, merged.question
+        created: Callable[[], ContainerRecord] | None = None
         body = merged.message.edited(changes) if changes else None
         if request.call is Call.CREATE_CONTAINER and question.container is not None:
-            created = self._created(request.sandbox_id, question.container, question.environment)
+            created = partial(self._created, request.sandbox_id, question.container, question.environment)
+            if self._records.remembers_environment:
+                # There may be many variables to encode, which the event loop should not wait for.
+                created = partial(msgspec.structs.replace, created())
         elif request.call is Call.RUN_POD_SANDBOX:
             request = msgspec.structs.replace(request, pod=question.pod)
         elif changes:
@@ -142,13 +146,16 @@ class Dispatcher:
             self._record(held, request, body, encoding)
         elif error is Kind.NOT_FOUND:
             self._records.confirm_absent(request)
-        return self._post_hook(held, error)
+        return self.post_hook(held, error)
 
     def responded_unread(self, held: Held, error: Kind | None) -> Hook | None:
         """Like ``responded``, for a response that was not read; what it may have created is fetched when needed."""
-        return None if held.request is None else self._post_hook(held, error)
+        return self.post_hook(held, error)
 
-    def _post_hook(self, held: Held, error: Kind | None) -> Hook | None:
+    def post_hook(self, held: Held, error: Kind | None) -> Hook | None:
+        """Return the post hook of a call that ended so, if plugins are registered for it."""
+        if held.request is None:
+            return None
         held.succeeded = error is None
         hook = held.call.shape.post if held.succeeded else None
         return hook if hook is not None and self._handlers.of(hook) else None

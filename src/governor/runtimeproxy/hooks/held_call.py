@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -39,8 +39,8 @@ class Applied(msgspec.Struct, frozen=True):
     """What is needed when the runtime has responded."""
     body: bytes | None
     """The new body, if there are changes."""
-    created: ContainerRecord | None
-    """The record of a container that is created."""
+    created: Callable[[], ContainerRecord] | None
+    """Returns the record of a container that is created: called when the request was sent."""
     changes: tuple[Change, ...]
     conflicts: tuple[Conflict, ...] = ()
     unused: tuple[Change, ...] = ()
@@ -77,6 +77,7 @@ class Held:
         "subject",
         "succeeded",
         "timeout_s",
+        "unrecorded",
         "unused",
         "work",
     )
@@ -104,6 +105,8 @@ class Held:
         """Why no plugin could be called."""
         self.rejection = ""
         self.is_response_read = False
+        self.unrecorded: tuple[Kind | None, bytes, str] | None = None
+        """The runtime's error, or body and encoding of its response, if it is recorded when the call has ended."""
         self.succeeded = False
         """Whether the runtime responded with OK."""
         self.work: Cancellable | None = None
@@ -121,7 +124,7 @@ class Held:
 
     def apply(self, applied: Applied) -> None:
         """Set the plugins' changes."""
-        self.request, self.body, self.created = applied.request, applied.body, applied.created
+        self.request, self.body = applied.request, applied.body
         self.changes, self.conflicts, self.unused = applied.changes, applied.conflicts, applied.unused
         self.observed = applied.observed
 

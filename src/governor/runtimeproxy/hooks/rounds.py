@@ -112,6 +112,8 @@ class Round:
         finish, self._finish = self._finish, None
         if finish is not None:
             finish(error)
+        elif error is not None:
+            _log.error("hooked call failed in the proxy after its request was sent", exc_info=error)
 
     def _begin(self, question: Question) -> None:
         settings = self._context.settings
@@ -258,6 +260,12 @@ class MergingRound(Round):
         self._run(lambda: self._apply(self._resumed()), self._applied)
 
     def _applied(self, applied: Applied) -> None:
+        held = self._held
+        held.apply(applied)
+        self._end()
+        # The request has been sent: what follows does not delay the call.
+        if applied.created is not None:
+            held.created = applied.created()
         metrics = self._context.metrics
         if applied.conflicts:
             metrics.conflicts.inc(len(applied.conflicts))
@@ -265,8 +273,6 @@ class MergingRound(Round):
             metrics.changes.labels(change.plugin).inc()
         for change in applied.observed:
             metrics.observed.labels(change.plugin).inc()
-        self._held.apply(applied)
-        self._end()
 
     def _first(self, message: Message) -> Question:
         self._merged = begin(message, self._context.records)

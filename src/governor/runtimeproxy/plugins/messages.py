@@ -89,7 +89,8 @@ def decode_answer(hook: Hook, data: bytes) -> Answer:
         resources = resources_of(message.resources) if message.HasField("resources") else None
         return Answer(dict(message.labels), dict(message.annotations), message.cgroup_parent, resources)
     resources = resources_of(message.container_resources) if message.HasField("container_resources") else None
-    return Answer({}, dict(message.container_annotations), message.pod_cgroup_parent, resources, variables)
+    entries = message.container_annotations
+    return Answer({}, {key: entries[key] for key in entries}, message.pod_cgroup_parent, resources, variables)
 
 
 def _without_variables(hook: Hook, data: bytes) -> tuple[bytes, list[bytes]]:

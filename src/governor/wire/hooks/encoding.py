@@ -26,12 +26,16 @@ def pod_message(pod: Pod) -> PodSandboxHookRequest:
 
 def container_message(container: Container) -> ContainerResourceHookRequest:
     """Return the part of a hook request that describes a container, without its pod and variables."""
-    return ContainerResourceHookRequest(
+    message = ContainerResourceHookRequest(
         container_meta=ContainerMetadata(name=container.name, attempt=container.attempt, id=container.id),
-        container_annotations=container.annotations,
         container_resources=resources_message(container.resources),
         pod_cgroup_parent=container.pod_cgroup_parent,
     )
+    # One by one takes half the time of the constructor.
+    entries = message.container_annotations
+    for key, value in container.annotations.items():
+        entries[key] = value
+    return message
 
 
 def metadata_message(pod: Pod) -> PodSandboxMetadata | None:
