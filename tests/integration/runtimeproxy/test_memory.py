@@ -100,7 +100,7 @@ async def test_requests_too_large_to_be_held_take_no_memory(own_bed: Bed, start_
     pod = await run_pod(own_bed)
     before = own_bed.proxy.resident_bytes()
 
-    assert await all_ok(creates(own_bed, pod, 6, 14 * MIB))
+    assert await all_ok(creates(own_bed, pod, 12, 14 * MIB))
 
     await is_given_back(own_bed, before)
 
@@ -113,8 +113,8 @@ async def test_records_of_containers_do_not_keep_their_environments(
     pod = await run_pod(own_bed)
     before = own_bed.proxy.resident_bytes()
 
-    for _ in range(8):
+    for _ in range(10):
         assert await all_ok(creates(own_bed, pod, 2, 5 * MIB))
 
-    assert await own_bed.proxy.metric('governor_proxy_records{kind="container"}') == 16
+    assert await own_bed.proxy.metric('governor_proxy_records{kind="container"}') == 20
     await is_given_back(own_bed, before)

@@ -44,7 +44,7 @@ async def test_a_notification_that_may_have_been_received_is_counted_and_not_rep
     own_bed: Bed, start_hook_plugin: StartHookPlugin
 ) -> None:
     plugin = await start_hook_plugin({"hang": True})
-    await hooked(own_bed, plugin, hooks=["PostStopPodSandbox"], timeout="100ms")
+    await hooked(own_bed, plugin, hooks=["PostStopPodSandbox"], timeout="1s")
     pod = await run_pod(own_bed)
     await own_bed.client.answer("StopPodSandbox", {"pod_sandbox_id": pod})
 

@@ -34,6 +34,32 @@ def test_a_block_is_decoded_with_the_current_table() -> None:
         reader.decode(b"\xbe")
 
 
+def test_entries_beyond_the_one_byte_indexes_are_decoded() -> None:
+    encoder, reader = Encoder(), HeaderDecoder(1 << 20)
+    # A request's deadline is a new entry each time, so the other entries get ever larger indexes.
+    requests = [[(b":method", b"POST"), (b"te", b"trailers"), (b"grpc-timeout", b"%du" % each)] for each in range(79)]
+    for each in requests:
+        assert reader.decode(encoder.encode(each)) == each
+    block = encoder.encode(requests[0])
+    assert block == b"\x83\xff\x0e\xff\x0d"
+    assert reader.decode(block) == requests[0]
+
+
+@pytest.mark.parametrize("block", [b"\xff", b"\xff\x80", b"\xff\x00", b"\xff\xff\xff\xff\xff\x0f", b"\x80", b"\xfe"])
+def test_an_index_that_is_cut_off_or_unknown_is_a_compression_error(block: bytes) -> None:
+    with pytest.raises(Http2ConnectionError) as raised:
+        HeaderDecoder(1000).decode(block)
+    assert raised.value.code is ErrorCode.COMPRESSION_ERROR
+
+
+def test_a_list_of_large_entries_beyond_the_limit_is_rejected() -> None:
+    reader = HeaderDecoder(10_000)
+    assert reader.decode(Encoder().encode([(b"a", bytes(3000))])) == [(b"a", bytes(3000))]
+    with pytest.raises(Http2ConnectionError) as raised:
+        reader.decode(b"\xbe" * 4)
+    assert raised.value.code is ErrorCode.ENHANCE_YOUR_CALM
+
+
 def test_cached_fields_are_encoded_alike_except_in_a_connections_first_block() -> None:
     reader, decoder = HeaderDecoder(1000), Decoder()
     first, second = HeaderEncoder(), HeaderEncoder()

@@ -1,15 +1,17 @@
 """The relay between `h2` endpoints: what is forwarded, and how streams share windows and upstreams."""
 
+import gc
+
 import h2.settings
 import pytest
 from hpack import Encoder, NeverIndexedHeaderTuple
 
 from governor.runtimeproxy.http2 import frames
 from governor.runtimeproxy.http2.connection import Limits
-from governor.runtimeproxy.http2.events import UpstreamNeeded
+from governor.runtimeproxy.http2.events import RequestHeld, UpstreamNeeded
 from governor.runtimeproxy.http2.frames import SETTINGS_ACK
 from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Outcome, Peer
+from governor.runtimeproxy.http2.streams import Exchange, Outcome, Peer, Stream
 from tests.unit.runtimeproxy.http2.bed import (
     ANSWER,
     HOOKED,
@@ -42,6 +44,23 @@ def test_a_call_is_forwarded_with_fields_payload_and_trailers(bed: Bed) -> None:
     assert (call.fields, bytes(call.body), call.trailers, call.ended) == (ANSWER, b"the answer", OK, True)
     assert [(event.outcome, event.grpc_status) for event in bed.closed_streams()] == [(Outcome.COMPLETED, b"0")]
     bed.check_balanced()
+
+
+def test_a_call_leaves_nothing_to_the_garbage_collector(bed: Bed) -> None:
+    answer_all(bed.runtime, b"the answer")
+    gc.collect()
+    gc.disable()
+    try:
+        for path in (PLAIN, HOOKED):
+            bed.caller.open(request_fields(path), b"the request")
+            bed.settle()
+            for held in [event for event in bed.events if isinstance(event, RequestHeld)]:
+                assert bed.relay.release(held.stream_id)
+            bed.settle()
+        assert len(bed.closed_streams()) == 2
+        assert [each for each in gc.get_objects() if isinstance(each, Exchange | Stream)] == []
+    finally:
+        gc.enable()
 
 
 def test_a_never_indexed_field_stays_never_indexed(bed: Bed) -> None:
