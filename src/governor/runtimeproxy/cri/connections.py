@@ -224,8 +224,6 @@ class ConnectionHooks:
 
     def _end(self, event: StreamClosed) -> None:
         held = self._held.pop(event.stream_id, None)
-        if event.hooked:
-            self._metrics.count_call(str(_PATHS[event.path]), event.outcome.value)
         if held is not None and event.outcome is Outcome.COMPLETED and not held.is_response_read:
             self._passed_unread(event, held)
         if held is not None and not held.succeeded:
@@ -240,6 +238,8 @@ class ConnectionHooks:
             self._notify(held, hook, lambda _rejected: self._dispatcher.finish(held))
 
     def _finish(self, event: StreamClosed, held: Held | None) -> None:
+        if event.hooked:
+            self._metrics.count_call(str(_PATHS[event.path]), event.outcome.value)
         if held is not None and held.unrecorded is not None:
             self._dispatcher.responded(held, *held.unrecorded)
         if held is not None and held.work is None:

@@ -40,6 +40,8 @@ RUNTIME_RESERVE_S: Final = 5.0
 RESPONSE_RESERVE_S: Final = 0.5
 """Part of a call's deadline that is kept for returning the runtime's response."""
 _FETCH_TIMEOUT_S: Final = 5.0
+_FEW_VARIABLES: Final = 512
+"""With more, or if they are kept, a container's record is made before the request is sent: if large, in a thread."""
 
 StopContainer: TypeAlias = Callable[[str], Awaitable[None]]
 Done: TypeAlias = Callable[[Rejected | None], None]
@@ -119,19 +121,22 @@ class Dispatcher:
 
     def _apply(self, merged: MergedRequest) -> Applied:
         """Return what the runtime gets, and what is kept of it. For large requests in a thread."""
-        changes, request, question = merged.changes, merged.message.request, merged.question
+        changes, request = merged.changes, merged.message.request
         created: Callable[[], ContainerRecord] | None = None
         body = merged.message.edited(changes) if changes else None
-        if request.call is Call.CREATE_CONTAINER and question.container is not None:
-            created = partial(self._created, request.sandbox_id, question.container, question.environment)
-            if self._records.remembers_environment:
-                # There may be many variables to encode, which the event loop should not wait for.
+        if request.call is Call.CREATE_CONTAINER:
+            created = partial(self._created_from, merged)
+            if self._records.remembers_environment or len(request.environment.entries) > _FEW_VARIABLES:
                 created = partial(msgspec.structs.replace, created())
         elif request.call is Call.RUN_POD_SANDBOX:
-            request = msgspec.structs.replace(request, pod=question.pod)
+            request = msgspec.structs.replace(request, pod=merged.question.pod)
         elif changes:
             request = fields.with_changes(request, changes)
         return Applied(_kept(request), body, created, changes, merged.conflicts, merged.unused, merged.observed)
+
+    def _created_from(self, merged: MergedRequest) -> ContainerRecord:
+        question = merged.question
+        return self._created(merged.message.request.sandbox_id, question.container or Container(), question.environment)
 
     def _created(self, sandbox_id: str, container: Container, environment: Environment) -> ContainerRecord:
         remembers = self._records.remembers_environment
