@@ -188,7 +188,9 @@ class ModuleWork:
             self._deliveries.forget(known)
         if work.target is not None:
             kinds = BLOCKERS.get(failure.type, ()) if failure else ()
-            work.target.watch.blockers.expect(work.instance.spec.module, kinds)
+            module, is_due = work.instance.spec.module, isinstance(result, Halted) and result.retry is Retry.BACKOFF
+            work.target.watch.blockers.expect(module, kinds)
+            work.target.watch.expect_retry(module, is_due=is_due)
         return Requeue(0.0) if begun else paced(outcome_of(result), seen, failure, policy, now)
 
     def _work(

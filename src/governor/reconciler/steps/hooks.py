@@ -1,5 +1,6 @@
 """Runs the hooks of a change before and after its objects are applied, and completes the change."""
 
+import datetime
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,14 +11,18 @@ from governor.errors import GovernorError
 from governor.kube.controller.conditions import format_time
 from governor.reconciler.hooks.run import HookContext, HookFailed, HookResult, HooksWaiting, run_hooks
 from governor.reconciler.kinds.adoption import Adopted
-from governor.reconciler.kinds.module_instance import Applied, HookRecord
+from governor.reconciler.kinds.module_instance import Applied, HookRecord, HookState, ModuleInstanceStatus
+from governor.reconciler.kinds.state import DEPLOYED, Problem
 from governor.reconciler.release.manifests import rendered_names
 from governor.reconciler.release.objects import hook_objects, objects_client
 from governor.reconciler.release.reference import reference_text
 from governor.reconciler.render.request import Hook
 from governor.reconciler.steps.rendering import records_of
-from governor.reconciler.steps.step import Halt, Work, failed, failing, readiness_of, waiting
+from governor.reconciler.steps.step import Halt, Halted, Retry, Work, failed, failing, readiness_of, waiting
 
+HOOK_FAILED: Final = "HookFailed"
+MIN_PAUSE_S: Final = 1.0
+MAX_PAUSE_S: Final = 300.0
 MAX_HISTORY: Final = 10
 DELETE_EVENTS: Final = frozenset({"pre-delete", "post-delete"})
 
@@ -62,8 +67,11 @@ async def _run_change(work: Work, event: str) -> Work | Halt:
 
 
 async def run_event(work: Work, hooks: Sequence[Hook], event: str, reference: str) -> Work | Halt:
-    """Run the hooks of one event as far as possible."""
+    """Run the hooks of one event as far as possible; a failed one again only after a while."""
     status, place = work.status, work.on.place
+    if _is_too_early(status, event, reference, place.clock.now()):
+        failure = status.failure.type if status.failure else None
+        return Halted(Problem(status.reason, status.message, status.actor), DEPLOYED, Retry.BACKOFF, work, failure)
 
     saved = status.hooks
 
@@ -84,7 +92,33 @@ async def run_event(work: Work, hooks: Sequence[Hook], event: str, reference: st
     try:
         return _result(work, await run_hooks(context, hooks, event, status.hooks))
     except GovernorError as error:
-        return failed(_with_records(work, saved), "HookFailed", error)
+        return failed(_with_records(work, saved), HOOK_FAILED, error)
+
+
+def _is_too_early(status: ModuleInstanceStatus, event: str, reference: str, now: datetime.datetime) -> bool:
+    """Return whether a hook of this event has failed, and is not to run again yet.
+
+    Its own objects change when it ends and is removed, which is reported like a change by a user. So the pause does not
+    depend on what has caused this run: it is as long as the hook has been failing, within bounds.
+    """
+    failed_hooks = [each for each in status.hooks if (each.event, each.reference) == (event, reference)]
+    failed_hooks = [each for each in failed_hooks if each.state is HookState.FAILED]
+    if not failed_hooks or status.reason != HOOK_FAILED:
+        return False
+    last = max(datetime.datetime.fromisoformat(each.time) for each in failed_hooks)
+    return now < last + datetime.timedelta(seconds=retry_pause_s(_failing_since(status, last), last))
+
+
+def _failing_since(status: ModuleInstanceStatus, last: datetime.datetime) -> datetime.datetime:
+    """Return when the change began, or a removal to fail."""
+    if status.attempt is not None:
+        return datetime.datetime.fromisoformat(status.attempt.time)
+    return datetime.datetime.fromisoformat(status.failure.since) if status.failure is not None else last
+
+
+def retry_pause_s(since: datetime.datetime, last: datetime.datetime) -> float:
+    """Return how long a hook that failed last at a time is not run again; ``since`` is when it began to fail."""
+    return min(max((last - since).total_seconds(), MIN_PAUSE_S), MAX_PAUSE_S)
 
 
 def _result(work: Work, result: HookResult) -> Work | Halt:
@@ -92,7 +126,7 @@ def _result(work: Work, result: HookResult) -> Work | Halt:
     if isinstance(result, HooksWaiting):
         return waiting(work, "HookRunning", result.message)
     if isinstance(result, HookFailed):
-        return failing(work, "HookFailed", result.message, Actor.OPERATOR)
+        return failing(work, HOOK_FAILED, result.message, Actor.OPERATOR)
     return work
 
 

@@ -60,6 +60,8 @@ class ClusterWatch:
         self._autoscalers: dict[KindName, KindWatch[Autoscaler]] = {}
         self.blockers = Blockers(client, clock, on_change)
         """What modules are refused by."""
+        self._retried: set[str] = set()
+        """Modules whose failed change is repeated later, whatever their own writes are."""
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[KindName, asyncio.Task[None]] = {}
 
@@ -95,6 +97,16 @@ class ClusterWatch:
                 self._followed.add(kind)
             self._add(kind)
         self._look_for_absent()
+
+    def expect_retry(self, module: str, *, is_due: bool) -> None:
+        """Say whether the change of a module has failed and is repeated later.
+
+        Then changes of its inventory, and kinds that become known, are not reported: each attempt causes both itself.
+        """
+        if is_due:
+            self._retried.add(module)
+        else:
+            self._retried.discard(module)
 
     def inventory(self, owner: str) -> InventoryState | None:
         """Return the inventory of an apply set, the oldest if there are several; None if there is none."""
@@ -142,7 +154,7 @@ class ClusterWatch:
         for kind in before - after:
             self._remove(kind)
         self._look_for_absent()
-        self._notify(each.owner for each in (old, new) if each)
+        self._notify((each.owner for each in (old, new) if each), is_own=old is not None and new is not None)
 
     def _on_object(self, event: Event[ObjectState]) -> None:
         if (event.ref.group, event.ref.kind) == _DEFINITIONS:
@@ -161,10 +173,11 @@ class ClusterWatch:
         self._notify(each.owner for each in targets if each)
 
     def _on_known(self, kind: GroupKind) -> None:
-        self._notify(each.owner for each in self._readable_inventories() if kind in each.kinds())
+        self._notify((each.owner for each in self._readable_inventories() if kind in each.kinds()), is_own=True)
 
-    def _notify(self, owners: Iterable[str]) -> None:
-        for module in {module_of(each) for each in owners if each}:
+    def _notify(self, owners: Iterable[str], *, is_own: bool = False) -> None:
+        """Report the modules of some owners; ``is_own`` if an attempt to apply them causes that itself."""
+        for module in {module_of(each) for each in owners if each} - (self._retried if is_own else set()):
             self._on_change(module)
 
     def _look_for_absent(self) -> None:

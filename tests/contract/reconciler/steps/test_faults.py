@@ -1,7 +1,11 @@
 """Modules on a cluster that refuses, and with charts that cannot be used."""
 
+import pytest
+
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource, Object
+from governor.process.flowcontrol.backoff import Backoff
+from governor.reconciler.controllers import module_instances
 from testbed.pytest_plugin import StartControlPlane
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, NAMESPACES, config_map, deployment, exists
 from tests.contract.kube.bed import FaultyApi, admin_of
@@ -231,3 +235,25 @@ async def test_a_remote_cluster_whose_api_server_restarts_gets_a_module_and_keep
         assert await applied() == set()
         found = await remote.get(NAMESPACES, idle.namespace)
         assert "deletionTimestamp" in found["metadata"]
+
+
+async def test_a_module_that_is_refused_is_not_applied_again_before_its_backoff_is_over(
+    bed: ModuleBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt writes the inventory before and after it: these writes must not cause the next one."""
+    monkeypatch.setattr(module_instances, "BACKOFF", Backoff(initial_s=3600.0, max_s=3600.0))
+    await bed.stop()
+    await bed.start()
+    refused = config_map("a") | {"data": {"number": 1}}
+    await bed.add("orders", values=listed(refused))
+    await bed.install("orders", "orders")
+    await bed.becomes("orders", "NotApplied")
+    inventories = []
+    for number in range(3):
+        await bed.add(f"m{number}", values=listed(config_map(f"m{number}")))
+        await bed.deploy(f"m{number}")
+        found = await bed.find(CONFIG_MAPS, "module-orders", bed.namespace)
+        inventories.append((found or {})["metadata"]["resourceVersion"])
+    assert len({*inventories[1:]}) == 1, "the first attempt may be followed by one for its own first write"
+    await bed.install("orders", "orders", values=listed(config_map("a", number="1")))
+    await bed.becomes("orders", "Ready", values=listed(config_map("a", number="1")))

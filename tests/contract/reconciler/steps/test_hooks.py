@@ -3,7 +3,10 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from governor.kube.objects import Object
+from governor.reconciler.steps import hooks
 from tests.contract.kube.applyset.bed import CONFIG_MAPS, SECRETS, config_map, exists
 from tests.contract.reconciler.bed import condition, state
 from tests.contract.reconciler.hooks.bed import JOBS, TIME
@@ -82,9 +85,7 @@ async def test_an_install_hook_runs_again_until_it_has_succeeded_and_holds_back_
     assert "waiting for the pre-install hook Job.batch prepare" in found["status"]["message"]
     assert (state(found), condition(found, "Deployed")["status"]) == ("Processing", "False")
     first = await bed.find(JOBS, "prepare")
-    why = {"status": "True", "reason": "BackoffLimitExceeded", "message": "no more", "lastTransitionTime": TIME}
-    conditions = [why | {"type": "FailureTarget"}, why | {"type": "Failed"}]
-    await bed.write_status(JOBS, "prepare", {"startTime": TIME, "conditions": conditions})
+    await fail(bed, "prepare")
     await bed.has_event("orders", "Warning", "HookFailed")
     assert await bed.data("main") is None
 
@@ -97,6 +98,36 @@ async def test_an_install_hook_runs_again_until_it_has_succeeded_and_holds_back_
     found = await bed.becomes("orders", "Ready")
     assert "operation" not in found["status"]["lastApplied"], "an install"
     assert await bed.data("main") == {}
+
+
+async def test_a_failed_hook_is_not_run_again_at_once_although_its_own_objects_change(
+    bed: ModuleBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "MIN_PAUSE_S", 3600.0)
+    monkeypatch.setattr(hooks, "MAX_PAUSE_S", 3600.0)
+    policies = {"helm.sh/hook": "pre-install", "helm.sh/hook-delete-policy": "before-hook-creation,hook-failed"}
+    await bed.add(
+        "orders", chart=bed.write_chart("jobs", jobs=JOB.replace("{helm.sh/hook: pre-install}", str(policies)))
+    )
+    await bed.install("orders", "orders")
+    await bed.becomes("orders", "HookRunning")
+    await fail(bed, "prepare")
+    found = await bed.becomes("orders", "HookFailed")
+    for number in range(2):
+        await bed.add(f"m{number}", values=listed(config_map(f"m{number}")))
+        await bed.deploy(f"m{number}")
+    assert await bed.find(JOBS, "prepare") is None
+    assert (await bed.becomes("orders", "HookFailed"))["status"]["message"] == found["status"]["message"]
+    await bed.install("orders", "orders", values={"changed": True})
+    await bed.until(lambda: bed.find(JOBS, "prepare"))
+    await complete(bed, "prepare")
+    await bed.becomes("orders", "Ready", values={"changed": True})
+
+
+async def fail(bed: ModuleBed, name: str) -> None:
+    why = {"status": "True", "reason": "BackoffLimitExceeded", "message": "no more", "lastTransitionTime": TIME}
+    conditions = [why | {"type": "FailureTarget"}, why | {"type": "Failed"}]
+    await bed.write_status(JOBS, name, {"startTime": TIME, "conditions": conditions})
 
 
 async def complete(bed: ModuleBed, name: str) -> None:
