@@ -66,7 +66,7 @@ async def dry_run(hub: Client, place: Place, instance: ModuleInstance, module: M
     entries, rendered = await objects.inventory(), await previews.render(preview)
     if takeover is None:
         owner = owner_of(spec.module, place.namespace)
-        rendered, _ = await without_foreign_definitions(place.client, rendered, entries, owner.id)
+        rendered, _ = await without_foreign_definitions(objects_client(place, spec), rendered, entries, owner.id)
     manifests = await manifests_of(place.client, rendered)
     namespace = namespace_ref(spec.namespace)
     if not is_listed(manifests, namespace) and await _is_needed(place.client, entries, namespace):

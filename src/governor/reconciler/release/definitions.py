@@ -5,6 +5,7 @@ definition stays as it is; it belongs to its first owner, who upgrades and remov
 """
 
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
@@ -17,11 +18,16 @@ from governor.reconciler.core_kinds import CUSTOM_RESOURCE_DEFINITIONS
 from governor.reconciler.release.objects import SETTINGS
 from governor.reconciler.render.request import Document, Rendered
 
+_UNKNOWN: Final = frozenset({Kind.NOT_FOUND, Kind.DENIED})
+
 
 async def without_foreign_definitions(
     client: Client, rendered: Rendered, own: Collection[ObjectRef], owner: str
 ) -> tuple[Rendered, tuple[ObjectRef, ...]]:
-    """Return the rendering without the definitions of others, and these; ``own`` are known to be the module's."""
+    """Return the rendering without the definitions of others, and these; ``own`` are known to be the module's.
+
+    The ``client`` has the permissions of the chart. One that may not be read is left to the apply, which reports that.
+    """
 
     async def is_foreign(document: Document) -> bool:
         ref = ref_of(document.object)
@@ -39,7 +45,7 @@ async def _exists_elsewhere(client: Client, ref: ObjectRef, owner: str) -> bool:
     try:
         live = await client.get(CUSTOM_RESOURCE_DEFINITIONS, ref.name, metadata_only=True)
     except GovernorError as error:
-        if error.kind is not Kind.NOT_FOUND:
+        if error.kind not in _UNKNOWN:
             raise
         return False
     return owner_of(live, SETTINGS) != owner

@@ -42,8 +42,9 @@ async def leave_definitions(work: Work) -> Work | Halt:
     if work.is_settled or work.takeover is not None:
         return work
     assert work.rendered is not None  # noqa: S101 - ``render`` comes first
-    place, owner = work.on.place, owner_of(work.instance.spec.module, work.on.place.namespace)
-    rendered, left = await without_foreign_definitions(place.client, work.rendered, work.entries, owner.id)
+    place, spec = work.on.place, work.instance.spec
+    client, owner = objects_client(place, spec), owner_of(spec.module, place.namespace)
+    rendered, left = await without_foreign_definitions(client, work.rendered, work.entries, owner.id)
     return msgspec.structs.replace(work, rendered=rendered, left_definitions=left)
 
 

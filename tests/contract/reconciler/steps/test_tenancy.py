@@ -4,8 +4,10 @@ import base64
 import json
 from typing import Any
 
+import yaml
+
 from governor.kube.objects import ApiResource, Object
-from tests.contract.kube.applyset.bed import CONFIG_MAPS, SECRETS, config_map
+from tests.contract.kube.applyset.bed import CONFIG_MAPS, DEFINITIONS, SECRETS, config_map, definition
 from tests.contract.reconciler.bed import state
 from tests.contract.reconciler.steps.bed import ModuleBed, listed
 from tests.contract.reconciler.test_inputs import put_secret
@@ -14,6 +16,9 @@ ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "Role", "roles", namespac
 BINDINGS = ApiResource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", namespaced=True)
 ACCOUNTS = ApiResource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
 CLUSTER_ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_BINDINGS = ApiResource(
+    "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+)
 
 
 def cluster_role(name: str) -> Object:
@@ -106,3 +111,25 @@ async def test_credentials_of_a_chart_are_read_from_a_secret(bed: ModuleBed) -> 
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
     await bed.client.create(SECRETS, secret, manager="user")
     await bed.becomes("orders", "ChartUnavailable")
+
+
+async def test_definitions_of_a_chart_are_read_and_written_with_the_permissions_of_the_service_account(
+    bed: ModuleBed,
+) -> None:
+    await create_tenant(bed, "configmaps")
+    crd = definition("Part", bed.group)
+    chart = bed.write_chart("parts", crds=yaml.safe_dump(crd), main=yaml.safe_dump(config_map("main")))
+    await bed.client.create(DEFINITIONS, crd, manager="kubectl")
+    await bed.add("parts", chart=chart)
+    await bed.install("parts", "parts", serviceAccountName="tenant")
+    found = await bed.becomes("parts", "NotApplied")
+    assert "system:serviceaccount" in found["status"]["message"]
+    reader = {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["get"]}
+    await bed.client.create(CLUSTER_ROLES, cluster_role(bed.namespace) | {"rules": [reader]}, manager="user")
+    role = {"apiGroup": ROLES.group, "kind": "ClusterRole", "name": bed.namespace}
+    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": bed.space}
+    binding = {"metadata": {"name": bed.namespace}, "roleRef": role, "subjects": [subject]}
+    kind = {"apiVersion": CLUSTER_BINDINGS.api_version, "kind": CLUSTER_BINDINGS.kind}
+    await bed.client.create(CLUSTER_BINDINGS, kind | binding, manager="user")
+    await bed.becomes("parts", "Ready")
+    await bed.has_event("parts", "Normal", "DefinitionsLeft")
