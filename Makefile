@@ -10,9 +10,9 @@ DEMO_SERVERS := daprd redis
 SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl renderer registry
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kubernetes test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
+.PHONY: help demo demo-kubernetes demo-reconciler test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \
 	bench-render bench-reconciler bench-server bench-image image deb manifests testbed-up testbed-down generate lock clean environment servers demo-servers \
-	cluster-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers render-servers reconciler-bench-servers \
+	cluster-demo-servers reconciler-demo-servers kube-bench-servers kubernetes-bench-servers proxy-servers render-servers reconciler-bench-servers \
 	image-servers node-servers
 
 help: ## Show this list
@@ -23,6 +23,9 @@ demo: demo-servers ## See a change arrive in real sidecars (KEEP=1 leaves everyt
 
 demo-kubernetes: cluster-demo-servers ## See it in a real cluster: server and agents from their charts (KEEP=1 leaves it running); needs root
 	@$(PYTHON_VENV) -m demo.cluster
+
+demo-reconciler: reconciler-demo-servers ## See an empty cluster reconcile itself and three modules (KEEP=1 leaves it running); needs root
+	@$(PYTHON_VENV) -m demo.reconciler
 
 test: servers ## Run all tests on real servers
 	$(PYTHON_VENV) -m pytest -n 3
@@ -103,6 +106,9 @@ demo-servers:
 
 cluster-demo-servers:
 	@tools/bootstrap $(NODE_SERVERS) daprd daprd-1.16 dapr-services redis renderer
+
+reconciler-demo-servers:
+	@tools/bootstrap $(NODE_SERVERS) redis renderer
 
 kubernetes-bench-servers:
 	@tools/bootstrap $(NODE_SERVERS) daprd dapr-services redis

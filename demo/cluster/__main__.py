@@ -5,8 +5,7 @@ everything running until Ctrl-C.
 """
 
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,15 +15,10 @@ from demo.cluster.broken_path import BROKEN_PATH
 from demo.cluster.good_path import GOOD_PATH
 from demo.cluster.restart_path import RESTART_PATH
 from demo.cluster.world import World
+from demo.node import running_cluster
 from demo.steps import EXIT_FAILED, Scenario, keep_if_asked, run_demo, run_steps
-from testbed import images
 from testbed.builds.dapr import VERSION
-from testbed.cluster import host, machine_lock
-from testbed.cluster.cleanup import sweep
-from testbed.cluster.cluster import LOCK_TIMEOUT_S, Cluster
 from testbed.cluster.dapr import Dapr
-from testbed.cluster.snapshot import leaks, namespaces, take_snapshot
-from toolchain.errors import TestbedError
 
 STEPS: Final = (*GOOD_PATH, *BROKEN_PATH, *RESTART_PATH, *BINDING_PATH)
 _INTRODUCTION: Final = """\
@@ -39,7 +33,11 @@ def main() -> int:
 
 async def _run(directory: Path) -> int:
     print(_INTRODUCTION, flush=True)
-    async with _cluster(directory / "cluster") as cluster, World(cluster, directory) as world:
+    async with (
+        running_cluster(directory / "cluster", "`make demo-kubernetes`") as cluster,
+        World(cluster, directory) as world,
+    ):
+        await Dapr(cluster).bring_to(VERSION)
         scenario = Scenario(world)
         is_observed = await run_steps(STEPS, scenario)
         if is_observed:
@@ -49,25 +47,6 @@ async def _run(directory: Path) -> int:
     print(f"\n{good_path.result(scenario)}; {broken_path.result(scenario)}.")
     print("The cluster is removed, and nothing is left of it on this machine.")
     return 0
-
-
-@asynccontextmanager
-async def _cluster(directory: Path) -> AsyncIterator[Cluster]:
-    """Start the machine's one cluster with Dapr; stop it at the end, and raise if something is left."""
-    cluster = Cluster(directory, "`make demo-kubernetes`")
-    with await machine_lock.acquire(print, LOCK_TIMEOUT_S) as lock:
-        sweep(lock)  # a killed cluster would count as left behind by this one
-        before = take_snapshot(cluster.state)
-    await cluster.start(host.programs(), [images.pause().file, images.busybox().file])
-    try:
-        await Dapr(cluster).bring_to(VERSION)
-        yield cluster
-    finally:
-        print("\nRemoving the cluster ...", flush=True)
-        entered = namespaces(cluster.state)
-        await cluster.stop()
-        if left := await leaks(cluster.state, before, entered, print):
-            raise TestbedError("\n".join(["the cluster left on this machine:", *sorted(left)]))
 
 
 def _hints(world: World) -> Iterator[str]:

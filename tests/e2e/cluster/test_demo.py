@@ -1,19 +1,62 @@
-"""`make demo-kubernetes`: its steps, the program as a user runs it, and what it leaves behind."""
+"""The demos in a cluster: their steps, the programs as a user runs them, and what they leave behind."""
 
 import asyncio
 import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
+from demo import cluster, reconciler
 from demo.cluster.__main__ import STEPS
+from demo.reconciler.__main__ import STEPS as RECONCILER_STEPS
+from demo.steps import Step
+from testbed.cluster.cluster import run
 from testbed.cluster.snapshot import Snapshot, leaks
 from tests.e2e.leftovers import processes_below
 from toolchain.repository import REPOSITORY
+
+
+class Play:
+    """A demo that keeps running at its end until it is interrupted."""
+
+    def __init__(self, package: str, directory: Path) -> None:
+        self._package = package
+        self._directory = directory
+        self._process: asyncio.subprocess.Process
+        self.output = ""
+
+    async def kept(self) -> None:
+        """Start the demo, and return when it has played all steps and keeps running."""
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", self._package),
+            cwd=REPOSITORY,
+            env={**os.environ, "TMPDIR": str(self._directory), "KEEP": "1", "PYTHONUNBUFFERED": "1"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        assert self._process.stdout is not None
+        while "Ctrl-C stops everything." not in self.output:
+            line = await self._process.stdout.readline()
+            assert line, self.output
+            self.output += line.decode()
+
+    async def leaves_nothing(self, steps: Sequence[Step[Any]], before: Snapshot) -> None:
+        """Interrupt the demo: it was played completely, and nothing of it is left."""
+        self._process.send_signal(signal.SIGINT)
+        self.output += (await self._process.communicate())[0].decode()
+        assert self._process.returncode == 0, self.output
+        assert [step.title for step in steps if step.title not in self.output] == []
+        assert self.output.rstrip().splitlines()[-1].startswith("The cluster is removed, and nothing is left")
+        assert processes_below(self._directory) == []
+        assert list(self._directory.iterdir()) == []
+        # Its directory had a longer name.
+        assert await leaks(self._directory / "governor-demo", before, frozenset()) == frozenset()
 
 
 def test_the_demo_is_a_list_of_named_steps() -> None:
@@ -34,34 +77,45 @@ def test_the_demo_is_a_list_of_named_steps() -> None:
     ]
 
 
+def test_the_demo_of_the_reconciler_is_a_list_of_named_steps() -> None:
+    assert [step.name for step in RECONCILER_STEPS] == [
+        "bootstrap",
+        "install",
+        "upgrade",
+        "repair",
+        "refuse",
+        "break",
+        "correct",
+        "rest",
+        "wake",
+        "remove",
+    ]
+
+
 @pytest.mark.soak
 async def test_the_demo_prints_its_result_keeps_running_and_leaves_nothing(
     before: Snapshot, short_directory: Path
 ) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "demo.cluster"),
-        cwd=REPOSITORY,
-        env={**os.environ, "TMPDIR": str(short_directory), "KEEP": "1", "PYTHONUNBUFFERED": "1"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    assert process.stdout is not None
-    output = ""
-    while "Ctrl-C stops everything." not in output:
-        line = await process.stdout.readline()
-        assert line, output
-        output += line.decode()
-    (command,) = re.findall(r"curl (\S+) +# runtime-2", output)
+    play = Play(cluster.__name__, short_directory)
+    await play.kept()
+    (command,) = re.findall(r"curl (\S+) +# runtime-2", play.output)
     async with aiohttp.ClientSession() as session, session.get(command) as answer:
         assert await answer.json() == {"orderId": "bar"}
-    process.send_signal(signal.SIGINT)
-    output += (await process.communicate())[0].decode()
+    await play.leaves_nothing(STEPS, before)
+    assert "\nRuntime 2 was re-pointed to Redis 1 by one central change" in play.output
 
-    assert process.returncode == 0, output
-    assert [step.title for step in STEPS if step.title not in output] == []
-    assert "\nRuntime 2 was re-pointed to Redis 1 by one central change" in output
-    assert output.rstrip().splitlines()[-1].startswith("The cluster is removed, and nothing is left")
-    assert processes_below(short_directory) == []
-    assert list(short_directory.iterdir()) == []
-    # Its directory had a longer name.
-    assert await leaks(short_directory / "governor-demo", before, frozenset()) == frozenset()
+
+@pytest.mark.soak
+async def test_the_demo_of_the_reconciler_shows_each_state_and_leaves_nothing(
+    before: Snapshot, short_directory: Path, tmp_path: Path
+) -> None:
+    play = Play(reconciler.__name__, short_directory)
+    await play.kept()
+    (kubeconfig,) = re.findall(r"export KUBECONFIG=(\S+)", play.output)
+    (kubectl,) = re.findall(r"(\S+) get governor ", play.output)
+    where = ("gcl/local", "--namespace=runtime-governor", "--output=jsonpath={.status.state} {.status.ready}")
+    shown = await run([kubectl, "get", *where], environment={"KUBECONFIG": kubeconfig, "HOME": str(tmp_path)})
+    assert shown == "Ready 1/1"
+    await play.leaves_nothing(RECONCILER_STEPS, before)
+    states = re.findall(r"^    State: (.*) modules ready$", play.output, re.MULTILINE)
+    assert states == ["Ready, 1/1", *["Ready, 4/4"] * 4, "Error, 3/4", *["Ready, 4/4"] * 3, "Ready, 1/1"]

@@ -97,9 +97,18 @@ async def _post(endpoint: Endpoint, body: str, headers: dict[str, str]) -> int:
     except TimeoutError as error:
         message = f"the server does not answer within {TIMEOUT_S:g} s"
         raise GovernorError(Kind.DEADLINE, "sink-unavailable", message) from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        message = (
+            f"the server's certificate is not accepted ({_cause(error.certificate_error)}): correct it or caSecret"
+        )
+        raise GovernorError(Kind.UNAVAILABLE, "sink-certificate", message) from error
     except (aiohttp.ClientError, ValueError, OSError) as error:
         message = f"the server cannot be reached ({type(error).__name__})"
         raise GovernorError(Kind.UNAVAILABLE, "sink-unavailable", message) from error
+
+
+def _cause(error: Exception) -> str:
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else type(error).__name__
 
 
 def _verification(authorities: str) -> ssl.SSLContext:

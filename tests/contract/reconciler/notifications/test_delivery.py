@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from governor.errors import GovernorError
 from governor.process.clock import VirtualClock
 from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Outcome, ReconcileMetrics, Reconciler
@@ -15,8 +16,9 @@ from governor.reconciler.kinds.failure import Sink, Webhook
 from governor.reconciler.notifications.delivery import Deliveries
 from governor.reconciler.notifications.notification import Event, Notification
 from governor.reconciler.notifications.webhook import Endpoint, Webhooks
+from testbed.kube.pki import Authority
 from testbed.waiting import until
-from tests.contract.reconciler.receiver import TOKEN, Receiver, receiving
+from testbed.webhook_receiver import TOKEN, Receiver, receiving
 
 
 def notification(number: int = 1) -> Notification:
@@ -136,3 +138,15 @@ async def test_the_body_is_the_template_of_the_sink(receiver: Receiver) -> None:
     template = '{"event": "${event}", "text": "${cluster}/${module}: ${message}", "price": "$$5"}'
     await Webhooks(VirtualClock()).send(sink(template=template), Endpoint(receiver.url, TOKEN), notification())
     assert receiver.accepted == [{"event": "escalated", "text": "x/x: x", "price": "$5"}]
+
+
+async def test_a_server_whose_certificate_is_not_accepted_is_named_with_the_cause() -> None:
+    authority, other = Authority("one"), Authority("another")
+    async with receiving(tls=authority.server_context()) as receiver:
+        webhooks = Webhooks(VirtualClock())
+        with pytest.raises(GovernorError, match="not accepted \\(unable to get local issuer certificate\\)") as found:
+            await webhooks.send(sink(), Endpoint(receiver.url, TOKEN, other.certificate.decode()), notification())
+        assert "127.0.0.1" not in str(found.value)
+        assert receiver.attempts == 0
+        await webhooks.send(sink(), Endpoint(receiver.url, TOKEN, authority.certificate.decode()), notification())
+        assert receiver.keys == ["f1.escalated"]

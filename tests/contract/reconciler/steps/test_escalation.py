@@ -11,10 +11,10 @@ from governor.kube.objects import ApiResource, Object
 from governor.reconciler import targets
 from governor.reconciler.controllers import failing
 from governor.reconciler.controllers.watched import RUN_ANNOTATION
+from testbed.webhook_receiver import TOKEN, Receiver, receiving
 from tests.contract.kube.applyset.bed import SECRETS, config_map, deployment
 from tests.contract.kube.bed import FaultyApi
 from tests.contract.reconciler.bed import LOCAL, condition, state
-from tests.contract.reconciler.receiver import TOKEN, Receiver, receiving
 from tests.contract.reconciler.steps.bed import ModuleBed, listed
 
 PODS = ApiResource("", "v1", "Pod", "pods", namespaced=True)

@@ -1,5 +1,6 @@
-"""A web server that receives notifications, and fails as long as a test wants."""
+"""A web server that receives notifications, such as a system of tickets, and fails as long as a test wants."""
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,6 +26,7 @@ class Receiver:
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
+        """Answer one notification, and keep it if it is accepted."""
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
         self.attempts += 1
         status = self.failures.pop(0) if self.failures else self.status
@@ -44,17 +46,17 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
-    """Run a receiver on a free port of loopback."""
+async def receiving(host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
+    """Run a receiver on a free port of an address; elsewhere than on loopback notifications are sent with TLS only."""
     receiver = Receiver()
     app = web.Application()
     app.router.add_post("/tickets", receiver.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, host, 0, ssl_context=tls)
         await site.start()
-        receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/tickets"
+        receiver.url = f"{'https' if tls else 'http'}://{host}:{runner.addresses[0][1]}/tickets"
         yield receiver
     finally:
         await runner.cleanup()
