@@ -15,6 +15,7 @@ from governor.kube.config.access import Access
 from governor.kube.config.kubeconfig import load_or_in_cluster
 from governor.kube.controller import Controller, Operator, OperatorSettings
 from governor.kube.lease import Timing
+from governor.kube.objects import ObjectRef
 from governor.process import supervise
 from governor.process.address import listen
 from governor.process.clock import Clock, SystemClock
@@ -29,7 +30,7 @@ from governor.reconciler.charts.cache import ChartCache
 from governor.reconciler.controllers.channels import channels_controller
 from governor.reconciler.controllers.cluster_states import cluster_states_controller
 from governor.reconciler.controllers.clusters import clusters_controller
-from governor.reconciler.controllers.demand import Demand, ModuleObservation, WorkerScaler
+from governor.reconciler.controllers.demand import DEPLOYMENTS, Demand, ModuleObservation, WorkerScaler
 from governor.reconciler.controllers.installations import installations_controller
 from governor.reconciler.controllers.module_instances import (
     ModuleWork,
@@ -135,7 +136,9 @@ class Reconciler:
             clock=self._clock,
             registry=registry,
         )
-        return module_observation_controller(ModuleObservation(self._work.work_of, self._demand), self._targets, scaler)
+        workers = ObjectRef(DEPLOYMENTS.group, DEPLOYMENTS.kind, settings.namespace, settings.worker_deployment)
+        observation = ModuleObservation(self._work.work_of, self._demand, workers)
+        return module_observation_controller(observation, self._targets, scaler)
 
     def _watching(self, registry: Registry) -> Sequence[Controller[Any]]:
         clusters = Wakeups()

@@ -5,17 +5,20 @@ with what was applied; all writes to clusters, and to the status of ModuleInstan
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from governor.errors import GovernorError
 from governor.kube.client import Client
 from governor.kube.controller import Context, NamespacedName
-from governor.kube.objects import ApiResource
+from governor.kube.objects import ApiResource, ObjectRef
 from governor.process.clock import Clock, wait_at_most
 from governor.process.reconcile.reconciler import Done, Outcome, Requeue
 from governor.process.telemetry import logging
 from governor.process.telemetry.instruments import Gauge, Registry
+from governor.reconciler.kinds.cluster import Cluster
 from governor.reconciler.kinds.module_instance import ModuleInstance
 from governor.reconciler.kinds.state import State
 from governor.reconciler.steps.comparison import compare
@@ -26,16 +29,6 @@ from governor.reconciler.steps.step import Halt, Paused, Step, Unreachable, Work
 DEPLOYMENTS: Final = ApiResource(
     "apps", "v1", "Deployment", "deployments", namespaced=True, subresources=frozenset({"scale"})
 )
-STEPS: Final[tuple[Step, ...]] = (
-    check_hold,
-    check_module,
-    check_connection,
-    check_version,
-    read_values,
-    compare,
-    check_health,
-)
-"""What shows without a write whether a module is as it was applied, and ready."""
 RETRY_S: Final = 5.0
 UNREACHABLE_RECHECK_S: Final = 60.0
 _MANAGER: Final = "governor-reconciler-scaler"
@@ -93,16 +86,37 @@ def reason_of(name: str, result: Work | Halt) -> str:
 class ModuleObservation:
     """Compares modules with what was applied; reports to a Demand."""
 
-    def __init__(self, work_of: Callable[[Context[Any]], Work], demand: Demand) -> None:
+    def __init__(self, work_of: Callable[[Context[Any]], Work], demand: Demand, workers: ObjectRef) -> None:
         self._work_of = work_of
         self._demand = demand
+        self._workers = workers
+        self._steps: Sequence[Step] = (
+            check_hold,
+            check_module,
+            check_connection,
+            check_version,
+            read_values,
+            self._compare,
+            check_health,
+        )
+        """What shows without a write whether a module is as it was applied, and ready."""
 
     async def reconcile(self, context: Context[ModuleInstance]) -> Outcome:
         """Find out whether a module needs a worker."""
-        result = await run(STEPS, self._work_of(context), "NotObserved")
+        result = await run(self._steps, self._work_of(context), "NotObserved")
         name = context.key.name
         self._demand.set(name, reason_of_status(context.object) or reason_of(name, result))
         return Requeue(UNREACHABLE_RECHECK_S) if isinstance(result, Unreachable) else Done()
+
+    async def _compare(self, work: Work) -> Work | Halt:
+        """Compare the objects of a module; neither the scale nor the readiness of the workers needs a worker."""
+        is_own = isinstance(work.cluster, Cluster) and work.cluster.spec.access.in_cluster is not None
+        rescaled = (self._workers,) if is_own else ()
+        result = await compare(work, rescaled)
+        if not isinstance(result, Work):
+            return result
+        watched = {ref: each for ref, each in result.entries.items() if ref not in rescaled}
+        return msgspec.structs.replace(result, entries=watched)
 
     async def finalize(self, context: Context[ModuleInstance | None]) -> Outcome:
         """Forget a module that is gone."""

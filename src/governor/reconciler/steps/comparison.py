@@ -1,6 +1,6 @@
 """Whether anything has changed since a module was applied, from what the watches know: no request is sent. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -28,8 +28,11 @@ REMOVAL_REFUSED: Final = "RemovalRefused"
 """Reason of a module that renders fewer objects than it has, until it renders them again or is changed."""
 
 
-async def compare(work: Work) -> Work | Halt:
-    """Find out whether the module is as it was applied; then the steps that change something are left out."""
+async def compare(work: Work, rescaled: Collection[ObjectRef] = ()) -> Work | Halt:
+    """Find out whether the module is as it was applied; then the steps that change something are left out.
+
+    Of ``rescaled`` objects only the metadata is compared: their generation counts changes by this process.
+    """
     spec, status, watch = work.instance.spec, work.status, work.on.watch
     snapshot = known_inventory(work.on, spec.module)
     entries = snapshot.entries if snapshot else {}
@@ -40,7 +43,7 @@ async def compare(work: Work) -> Work | Halt:
         and snapshot is not None
         and status.inventory_digest == content_digest(entries)
         and _is_claimed(work, snapshot)
-        and (spec.drift.mode is Drift.OFF or len(unchanged(spec, entries, watch)) == len(entries))
+        and (spec.drift.mode is Drift.OFF or len(unchanged(spec, entries, watch, rescaled)) == len(entries))
     )
     return msgspec.structs.replace(work, entries=entries, is_settled=is_settled)
 
@@ -98,14 +101,16 @@ def foreign_claim(work: Work) -> str:
     )
 
 
-def unchanged(spec: ModuleInstanceSpec, entries: Entries, watch: ClusterWatch) -> dict[ObjectRef, str]:
+def unchanged(
+    spec: ModuleInstanceSpec, entries: Entries, watch: ClusterWatch, rescaled: Collection[ObjectRef] = ()
+) -> dict[ObjectRef, str]:
     """Return the objects that are known to be as they were seen as desired, with their resourceVersions."""
     rules = ignored_fields(spec, scaled(watch, entries))
     states = {ref: watch.state(ref) for ref in entries}
     return {
         ref: state.resource_version
         for ref, state in states.items()
-        if state is not None and _is_as_seen(entries[ref], state, patterns_for(ref, rules))
+        if state is not None and _is_as_seen(entries[ref], state, patterns_for(ref, rules), ref in rescaled)
     }
 
 
@@ -114,7 +119,10 @@ def scaled(watch: ClusterWatch, refs: Iterable[ObjectRef]) -> list[ObjectRef]:
     return [each for each in refs if watch.is_autoscaled(each)]
 
 
-def _is_as_seen(entry: Entry, state: ObjectState, ignored: Iterable[Path]) -> bool:
+def _is_as_seen(entry: Entry, state: ObjectState, ignored: Iterable[Path], is_rescaled: bool) -> bool:
     if state.is_terminating or state.uid != entry.uid:
         return False
-    return is_unchanged(entry.seen, state.seen(ignored))
+    now = state.seen(ignored)
+    if is_rescaled:
+        now = msgspec.structs.replace(now, generation=entry.seen.generation)
+    return is_unchanged(entry.seen, now)

@@ -7,7 +7,7 @@ from governor.kube.objects import Object
 from governor.process.telemetry.instruments import Registry
 from governor.reconciler.controllers import demand
 from governor.reconciler.main import NAME
-from tests.contract.kube.applyset.bed import config_map
+from tests.contract.kube.applyset.bed import DEPLOYMENTS, config_map, deployment
 from tests.contract.kube.bed import FaultyApi
 from tests.contract.reconciler.bed import runs
 from tests.contract.reconciler.steps.bed import WORKER, ModuleBed, create_workers, has_workers, listed
@@ -58,6 +58,46 @@ async def test_workers_are_started_for_work_and_stopped_when_all_is_compliant(sp
         assert await bed.data("a") is None
 
 
+async def test_the_workers_of_a_hub_that_manages_itself_stay_at_zero(
+    idle: ModuleBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each scaling changes an object of the module that contains the workers, which is no reason for a worker."""
+    bed = idle
+    bed.space = bed.namespace
+    monkeypatch.setattr(demand, "RETRY_S", 0.1)
+    workers = deployment(WORKER)
+    del workers["spec"]["replicas"]
+    await bed.add("own", values=listed(workers, config_map("a", n="1")))
+    async with bed.reconciling():
+        await bed.install("own", "own")
+        await bed.ready_deployment(WORKER, 1)
+        await bed.becomes("own", "Ready")
+    reasons = recorded_reasons(monkeypatch)
+    async with bed.reconciling(role="watch", worker_idle=0.0) as registry:
+        await has_workers(bed, 0)
+        for observed in (1, 2, 1, 2):  # each is reported after the scaling
+            before = runs(registry, "module-observation")
+            await bed.write_status(DEPLOYMENTS, WORKER, {"observedGeneration": observed})
+            await until_runs(bed, registry, "module-observation", more_than=before)
+        settled = reasons[reasons.index("") :]
+        assert set(settled) == {""}, "scaling is no reason to scale"
+        await bed.edit("a", n="drifted")
+        await has_workers(bed, 1)
+
+
+def recorded_reasons(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which each reason for workers is added; an empty one says that none is needed."""
+    reasons = list[str]()
+    original = demand.Demand.set
+
+    def record(self: demand.Demand, key: str, reason: str) -> None:
+        reasons.append(reason)
+        original(self, key, reason)
+
+    monkeypatch.setattr(demand.Demand, "set", record)
+    return reasons
+
+
 async def test_who_watches_writes_no_status_of_modules_and_nothing_at_rest(split: ModuleBed, faults: FaultyApi) -> None:
     bed = split
     await bed.add("orders", values=listed(config_map("a")))
@@ -72,9 +112,9 @@ async def test_who_watches_writes_no_status_of_modules_and_nothing_at_rest(split
     assert written == {f"/apis/apps/v1/namespaces/{bed.namespace}/deployments/{WORKER}/scale"}
 
 
-async def until_runs(bed: ModuleBed, registry: Registry, controller: str) -> None:
+async def until_runs(bed: ModuleBed, registry: Registry, controller: str, more_than: float = 0) -> None:
     async def has_run() -> bool:
-        return runs(registry, controller) > 0
+        return runs(registry, controller) > more_than
 
     await bed.until(has_run)
 
