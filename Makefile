@@ -7,7 +7,7 @@ KUBE_BENCH_SERVERS := $(KUBE_SERVERS) client-go-worker
 PROXY_SERVERS := containerd-2 crictl
 NODE_SERVERS := $(KUBE_SERVERS) kube-controller-manager kube-scheduler kubelet kube-proxy coredns containerd helm
 DEMO_SERVERS := daprd redis
-SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl renderer registry
+SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl renderer registry alert-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-kubernetes demo-reconciler test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \

@@ -14,8 +14,8 @@ from testbed.builds import kubernetes
 from testbed.builds.containerd import CONTAINERD, CONTAINERD_2
 from testbed.builds.dapr import SERVICES, VERSION, VERSION_1_16, daprd, services
 from testbed.builds.kubernetes import CLIENT_GO, CLIENT_GO_WORKER, CRI_TOOLS, ETCD, KUBERNETES
+from testbed.builds.own_module import ALERT_CHECK, REGISTRY
 from testbed.redis import REDIS
-from testbed.registry import REGISTRY
 from toolchain import cache, debian, golang
 from toolchain.errors import TestbedError
 from toolchain.helm import HELM
@@ -43,6 +43,7 @@ SERVERS = {
     "cri-client": Server(CRI_TOOLS, "cri-client"),
     CLIENT_GO_WORKER: Server(CLIENT_GO, CLIENT_GO_WORKER),
     "helm": Server(HELM, "helm"),
+    "alert-check": Server(ALERT_CHECK, ALERT_CHECK.executable),
     "registry": Server(REGISTRY, REGISTRY.executable),
     "renderer": Server(RENDERER, RENDERER.executable),
     "dapr-services": Server(services(VERSION), SERVICES[0]),

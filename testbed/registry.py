@@ -7,32 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from testbed.server import Server
-from toolchain.golang import COMPILER_FLAGS, Build
-from toolchain.recipe import Recipe
-from toolchain.repository import REPOSITORY
-from toolchain.steps import Steps
-
-VERSION = "3.0.0"
-_SOURCE = REPOSITORY / "testbed" / "go" / "registry"
-_FILES = ("go.mod", "go.sum", "main.go")
-_BUILD = Build(_SOURCE, ["."])
-
-
-def _build(result: Path, steps: Steps) -> None:
-    _BUILD.compile(result, steps)
-    _BUILD.vet(steps)
-
-
-def _fetch(_: Path, steps: Steps) -> None:
-    _BUILD.fetch(steps)
-
-
-REGISTRY = Recipe(
-    *("registry", VERSION, "registry", _build),
-    inputs=(*COMPILER_FLAGS, *((_SOURCE / name).read_text(encoding="utf-8") for name in _FILES)),
-    packages=("ca-certificates",),
-    fetch=_fetch,
-)
 
 
 @dataclass(frozen=True)
