@@ -3,6 +3,8 @@
 import base64
 
 from governor.kube.objects import ApiResource
+from governor.process.bundled_charts import bundled_chart
+from governor.reconciler.release.objects import SETTINGS
 from tests.contract.kube.applyset.bed import DEFINITIONS, DEPLOYMENTS, SECRETS
 from tests.contract.reconciler.hooks.bed import JOBS
 from tests.contract.reconciler.render.bed import CHARTS
@@ -112,3 +114,30 @@ async def test_entries_that_a_chart_repeats_count_as_in_the_pod(bed: ModuleBed) 
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     assert pod["containers"][0]["env"] == [{"name": "PORT", "value": "80"}, {"name": "LEVEL", "value": "debug"}]
     assert [each["containerPort"] for each in pod["containers"][0]["ports"]] == [80]
+
+
+async def test_our_agents_chart_keeps_the_definition_that_its_module_has_installed(bed: ModuleBed) -> None:
+    """It looks whether another owner has installed the definition, so that a module finds its own."""
+    definition = "runtimestatuses.runtime-governor.dev"
+    await bed.add("governor-agent", chart=bundled_chart("governor-agent"))
+    values = {"image": {"repository": "example/governor"}, "namespaces": [bed.space]}
+    values |= {"podDisruptionBudget": {"enabled": False}}  # no controller would count its pods
+    await bed.install("governor-agent", "governor-agent", values=values)
+    await bed.ready_deployment("governor-agent", 2)
+    before = await bed.becomes("governor-agent", "Ready")
+    await bed.scale("governor-agent", 5)  # a repair renders the chart again
+    await bed.has_replicas("governor-agent", 2)
+    await bed.ready_deployment("governor-agent", 2)
+    await bed.becomes("governor-agent", "Ready")
+    values |= {"resyncInterval": 301}
+    await bed.install("governor-agent", "governor-agent", values=values)
+    await bed.is_applied("governor-agent", values=values)
+    await bed.ready_deployment("governor-agent", 2)
+    after = await bed.becomes("governor-agent", "Ready", values=values)
+    assert after["status"]["objects"] == before["status"]["objects"]
+    live = await bed.find(DEFINITIONS, definition, "")
+    assert live is not None
+    assert live["metadata"]["labels"][SETTINGS.owner_label] == f"governor-agent.{bed.namespace}"
+    await bed.delete("Installation", "governor-agent")
+    await bed.gone("ModuleInstance", "governor-agent.local")
+    await bed.client.delete(DEFINITIONS, definition)
