@@ -77,9 +77,9 @@ class World:
         for archive in (images.governor(self.directory).file, images.redis().file):
             await self.cluster.import_image(archive)
 
-    async def bootstrap(self) -> list[str]:
+    async def bootstrap(self, *options: str) -> list[str]:
         """Make the cluster reconcile itself with one command, and return what the command printed."""
-        return (await self.governor("cluster", "bootstrap", f"--image={REGISTRY}/governor")).splitlines()
+        return (await self.governor("cluster", "bootstrap", f"--image={REGISTRY}/governor", *options)).splitlines()
 
     async def governor(self, *words: str) -> str:
         """Run the `governor` command as the administrator and return its output."""
