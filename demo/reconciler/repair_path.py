@@ -57,6 +57,7 @@ async def refuse(scenario: Scenario) -> list[str]:
     await world.kubectl("rollout", "status", f"deployment/{ORDERS}", space=SPACE)
     after = await world.read(f"deployment/{ORDERS}", SPACE)
     expect("the Deployment was restarted", after["metadata"]["generation"], before["metadata"]["generation"] + 1)
+    await world.kubectl("delete", f"rolebinding/{_USER}", space=SPACE)  # objects of others keep a namespace
     lines = [f"{_USER} may edit all objects of the namespace; the API server answers:", f"  {refusal}"]
     state = await world.reaches(State.READY, store=FIRST, orders=SECOND, shop=SECOND)
     return [*lines, f"kubectl rollout restart, as {_USER}: done", *state]

@@ -14,7 +14,7 @@ from governor.reconciler.kinds.definition import GROUP
 from governor.reconciler.kinds.definition import VERSION as KINDS
 from testbed.builds.dapr import VERSION, VERSION_1_16
 from testbed.cluster.cluster import Cluster
-from testbed.cluster.dapr import NAMESPACE, NO_SCHEDULER, chart_of, images, values_of
+from testbed.cluster.dapr import NAMESPACE, NO_SCHEDULER, chart_of, helm, images, values_of
 from testbed.cluster.workloads import Manifest
 from testbed.recipes import provide
 from testbed.reconciler import Reconciler
@@ -95,18 +95,20 @@ async def watched(cluster: Cluster, *arguments: str) -> AsyncIterator[list[str]]
         await task
 
 
-async def test_not_enough_memory_is_escalated_to_the_user_and_the_fix_is_noticed_at_once(user: ModuleUser) -> None:
-    def module(memory: str) -> Manifest:
-        container = {"name": "web", "image": f"{LOCAL}/pause:1", "resources": {"requests": {"memory": memory}}}
-        labels = {"app": "web"}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-        spec = {"selector": {"matchLabels": labels}, "template": template}
-        web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
-        return {"objects": [web]}
+def idle_web(memory: str) -> Manifest:
+    """Return the values of a chart with one Deployment, whose pod requests so much memory and does nothing."""
+    container = {"name": "web", "image": f"{LOCAL}/pause:1", "resources": {"requests": {"memory": memory}}}
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    return {"objects": [web]}
 
+
+async def test_not_enough_memory_is_escalated_to_the_user_and_the_fix_is_noticed_at_once(user: ModuleUser) -> None:
     await user.apply("Cluster", "local", access={"inCluster": {}}, pendingTimeout=5)
-    await user.add("web", "1.0.0", OBJECTS, module("4Ti"), namespace=user.namespace)
-    await user.add("web", "1.0.1", OBJECTS, module("1Mi"), namespace=user.namespace)
+    await user.add("web", "1.0.0", OBJECTS, idle_web("4Ti"), namespace=user.namespace)
+    await user.add("web", "1.0.1", OBJECTS, idle_web("1Mi"), namespace=user.namespace)
     await user.apply("Installation", "web", module="web", version="1.0.0", cluster="local")
     await user.kubectl("wait", "moduleinstance/web.local", "--for=create", f"--timeout={WITHIN_S}s")
     for expected in ("condition=Escalated", "jsonpath={.status.failure.type}=NotSchedulable"):
@@ -117,6 +119,32 @@ async def test_not_enough_memory_is_escalated_to_the_user_and_the_fix_is_noticed
     assert found.startswith("Warning: ")
     assert "Insufficient memory" in found
     await user.install("web", "1.0.1")
+    await user.kubectl("delete", "installation/web")
+    await user.kubectl("wait", "moduleinstances", "--all", "--for=delete", f"--timeout={WITHIN_S}s")
+
+
+@pytest.mark.soak
+async def test_the_pods_of_a_release_of_helm_keep_running_when_it_is_adopted(
+    user: ModuleUser, bare_cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "values.json").write_text(json.dumps(idle_web("1Mi")))
+    release = ("web", f"--namespace={user.namespace}")
+    await helm(bare_cluster, "install", *release, str(OBJECTS), f"--values={tmp_path}/values.json", "--wait")
+    pods = "{range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{end}"
+    before = await user.kubectl("get", "pods", f"--output=jsonpath={pods}")
+    assert before.endswith(" 0")
+
+    await user.apply("Cluster", "local", access={"inCluster": {}})
+    await user.add("web", "1.0.0", OBJECTS, idle_web("1Mi"), namespace=user.namespace)
+    adopted = {"module": "web", "version": "1.0.0", "cluster": "local", "adopt": {"helmRelease": {}}}
+    await user.apply("Installation", "web", **adopted)
+    await user.kubectl("wait", "moduleinstance/web.local", "--for=create", f"--timeout={WITHIN_S}s")
+    await user.kubectl("wait", "moduleinstance/web.local", "--for=condition=Ready", f"--timeout={WITHIN_S}s")
+    source = await user.kubectl("get", "moduleinstance/web.local", "--output=jsonpath={.status.adopted.source}")
+    assert "web" in source
+    managers = await user.kubectl("get", "deployment/web", "--output=jsonpath={.metadata.managedFields[*].manager}")
+    assert "helm" not in managers.split()
+    assert await user.kubectl("get", "pods", f"--output=jsonpath={pods}") == before
     await user.kubectl("delete", "installation/web")
     await user.kubectl("wait", "moduleinstances", "--all", "--for=delete", f"--timeout={WITHIN_S}s")
 
