@@ -2,7 +2,7 @@
 
 import base64
 
-from governor.kube.objects import ApiResource
+from governor.kube.objects import ApiResource, Object
 from governor.process.bundled_charts import bundled_chart
 from governor.reconciler.release.objects import SETTINGS
 from tests.contract.kube.applyset.bed import DEFINITIONS, DEPLOYMENTS, SECRETS
@@ -120,7 +120,7 @@ async def test_our_agents_chart_keeps_the_definition_that_its_module_has_install
     """It looks whether another owner has installed the definition, so that a module finds its own."""
     definition = "runtimestatuses.runtime-governor.dev"
     await bed.add("governor-agent", chart=bundled_chart("governor-agent"))
-    values = {"image": {"repository": "example/governor"}, "namespaces": [bed.space]}
+    values: Object = {"image": {"repository": "example/governor"}, "namespaces": [bed.space]}
     values |= {"podDisruptionBudget": {"enabled": False}}  # no controller would count its pods
     await bed.install("governor-agent", "governor-agent", values=values)
     await bed.ready_deployment("governor-agent", 2)
