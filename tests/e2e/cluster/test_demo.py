@@ -59,7 +59,6 @@ class Play:
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)
         self.output += (await self._process.communicate())[0].decode()
-        print(self.output)
         assert self._process.returncode == 0, self.output
         assert [step.title for step in steps if step.title not in self.output] == []
         assert self.output.rstrip().splitlines()[-1].startswith("The cluster is removed, and nothing is left")
