@@ -4,10 +4,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON_VENV  := .venv/bin/python
 KUBE_SERVERS := etcd kube-apiserver kubectl
 KUBE_BENCH_SERVERS := $(KUBE_SERVERS) client-go-worker
-PROXY_SERVERS := containerd-2 crictl
+PROXY_SERVERS := containerd-2 crictl dockerd
 NODE_SERVERS := $(KUBE_SERVERS) kube-controller-manager kube-scheduler kubelet kube-proxy coredns containerd helm
 DEMO_SERVERS := daprd redis
-SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl renderer registry alert-check
+SERVERS      := $(DEMO_SERVERS) daprd-1.16 $(NODE_SERVERS) dapr-services dapr-services-1.16 containerd-2 crictl dockerd renderer registry alert-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-kubernetes demo-reconciler test test-unit check check-generated soak bench-change bench-kube bench-kubernetes bench-proxy \

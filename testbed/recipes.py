@@ -13,6 +13,7 @@ from typing import NamedTuple
 from testbed.builds import kubernetes
 from testbed.builds.containerd import CONTAINERD, CONTAINERD_2
 from testbed.builds.dapr import SERVICES, VERSION, VERSION_1_16, daprd, services
+from testbed.builds.docker import DOCKER
 from testbed.builds.kubernetes import CLIENT_GO, CLIENT_GO_WORKER, CRI_TOOLS, ETCD, KUBERNETES
 from testbed.builds.own_module import ALERT_CHECK, REGISTRY
 from testbed.redis import REDIS
@@ -40,6 +41,8 @@ SERVERS = {
     "containerd": Server(CONTAINERD, "containerd"),
     "containerd-2": Server(CONTAINERD_2, "containerd"),
     "crictl": Server(CRI_TOOLS, "crictl"),
+    "dockerd": Server(DOCKER, "dockerd"),
+    "docker": Server(DOCKER, "docker"),
     "cri-client": Server(CRI_TOOLS, "cri-client"),
     CLIENT_GO_WORKER: Server(CLIENT_GO, CLIENT_GO_WORKER),
     "helm": Server(HELM, "helm"),

@@ -10,6 +10,7 @@ pytest_plugins = [
     "testbed.pytest_plugin",
     "testbed.cluster.fixtures",
     "testbed.cri.fixtures",
+    "testbed.docker.fixtures",
 ]
 
 # Without a deadline: the time of an example depends on the load of the machine. `make test` uses the same examples in

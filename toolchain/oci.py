@@ -1,5 +1,7 @@
 """Container images as OCI archives, written without a registry or build tool.
 
+An archive also has the index that `docker load` read before Docker 25.
+
 Layers are reproducible: sorted, with numeric owners and one timestamp, uncompressed. Equal trees give equal bytes and
 digests. The contents of images are decided elsewhere.
 """
@@ -140,15 +142,19 @@ def write_archive(image: Image, file: Path) -> Archive:
     """Write an image atomically."""
     config = _encoded(_config(image))
     manifest = _encoded(_manifest(image, config))
-    small = {"oci-layout": _encoded({"imageLayoutVersion": "1.0.0"}), "index.json": _encoded(_index(image, manifest))}
+    small = {
+        "oci-layout": _encoded({"imageLayoutVersion": "1.0.0"}),
+        "index.json": _encoded(_index(image, manifest)),
+        "manifest.json": _encoded(_docker_index(image, config)),
+    }
     blobs: dict[str, bytes | Path] = {_digest(config): config, _digest(manifest): manifest}
     blobs |= {layer.digest: layer.file for layer in image.layers}
-    members = {**small, **{f"blobs/{digest.replace(':', '/')}": blob for digest, blob in blobs.items()}}
+    members = {**small, **{_path(digest): blob for digest, blob in blobs.items()}}
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as scratch:
         unfinished = Path(scratch, "archive")
         with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as archive:
-            for name in sorted(members, reverse=True):  # the index and layout first, for streaming readers
+            for name in sorted(members, reverse=True):  # the indexes and layout first, for streaming readers
                 _add_blob(archive, name, members[name])
         unfinished.replace(file)
     return Archive(image.name, file, _digest(manifest))
@@ -207,6 +213,15 @@ def _index(image: Image, manifest: bytes) -> dict[str, Any]:
     described = _descriptor("manifest.v1+json", _digest(manifest), len(manifest))
     where = {"architecture": architecture(), "os": "linux"}
     return {"schemaVersion": 2, "manifests": [{**described, "platform": where, "annotations": names}]}
+
+
+def _docker_index(image: Image, config: bytes) -> list[dict[str, Any]]:
+    layers = [_path(layer.digest) for layer in image.layers]
+    return [{"Config": _path(_digest(config)), "RepoTags": [image.name], "Layers": layers}]
+
+
+def _path(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _descriptor(kind: str, digest: str, size: int) -> dict[str, Any]:

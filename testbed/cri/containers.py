@@ -6,26 +6,21 @@ Containers run as the image's user, with a read-only root file system.
 import asyncio
 import os
 import secrets
-import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self
 
 from testbed.cri.containerd import NAMESPACE, PLUGINS, Containerd
-from testbed.linux.cgroups import below_hierarchies, new_name, remove, sweep
-from testbed.linux.namespaces import Namespaces, child_of
+from testbed.linux.private_server import PrivateServer
 from testbed.recipes import provide
-from testbed.waiting import until
 from toolchain.errors import TestbedError
 from toolchain.oci import NONROOT, Archive
 
-_CGROUP = "governor-containers"
 _ANSWER_WITHIN_S = 120.0
 
 
-class PrivateContainerd(Containerd):
+class PrivateContainerd(PrivateServer, Containerd):
     """A containerd in private namespaces that leaves nothing behind, however it ends.
 
     After ``kill`` or ``terminate`` it can be started again while its containers run on; ``stop`` ends them too.
@@ -35,66 +30,11 @@ class PrivateContainerd(Containerd):
         self, directory: Path, recipe: str = "containerd", plugins: Path = PLUGINS, *preparations: str
     ) -> None:
         super().__init__(provide([recipe])[recipe], directory, directory / "cni", plugins)
-        self.cgroup = new_name(_CGROUP)
-        self._namespaces = Namespaces(directory / "namespaces", *preparations)
+        self.make_private(*preparations)
 
     def command(self) -> list[str]:
         """Return containerd's command line, run in the namespaces."""
-        return [*self._namespaces.enter(), *super().command()]
-
-    @property
-    def pid(self) -> int:
-        """containerd's process id, not that of nsenter, its parent outside of the namespaces."""
-        found = child_of(super().pid)
-        if found is None:
-            raise TestbedError(f"{self.name} is not running")
-        return found
-
-    async def start(self) -> Self:
-        """Remove cgroups of killed instances, then start."""
-        if not self._namespaces.is_running:
-            sweep(_CGROUP)
-            await self._namespaces.start()
-        return await super().start()
-
-    async def stop(self) -> None:
-        """Kill containerd and everything in the namespaces, and return once the cgroups are removed."""
-        await self.kill()
-        await self._namespaces.stop()
-        await until(self._is_cleared)
-
-    async def kill(self) -> None:
-        """Kill containerd only."""
-        await self._end(signal.SIGKILL)
-
-    async def terminate(self) -> None:
-        """Terminate containerd only, as a service manager does."""
-        await self._end(signal.SIGTERM)
-
-    async def _end(self, how: signal.Signals) -> None:
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        with suppress(ProcessLookupError, TestbedError):  # containerd was about to exit
-            os.kill(self.pid, how)
-        with suppress(ProcessLookupError):  # containerd was not paused and has exited
-            self.resume()
-        async with asyncio.timeout(_ANSWER_WITHIN_S):
-            await process.wait()
-        self._process = None
-
-    def resume(self) -> None:
-        """Continue the parent, which was paused with containerd and then continues it."""
-        os.kill(super().pid, signal.SIGCONT)
-
-    async def _is_cleared(self) -> bool:
-        """Return whether the cgroups are removed, which is possible once their last process has exited."""
-        remove(self.cgroups())
-        return not self.cgroups()
-
-    def cgroups(self) -> list[Path]:
-        """Return the cgroups that exist."""
-        return below_hierarchies(self.cgroup)
+        return [*self.enter(), *super().command()]
 
     async def ctr(self, *arguments: str) -> str:
         """Run containerd's client in the namespaces and return its output."""
@@ -137,7 +77,7 @@ class PrivateContainerd(Containerd):
         return ["run", *settings, image, name, *arguments]
 
     async def _start_ctr(self, *arguments: str) -> Process:
-        enter = self._namespaces.enter()
+        enter = self.enter()
         ctr = [str(self._binary.parent / "ctr"), f"--address={self.socket}", f"--namespace={NAMESPACE}"]
         environment = self.environment()
         return await asyncio.create_subprocess_exec(*enter, *ctr, *arguments, stdout=PIPE, stderr=PIPE, env=environment)
