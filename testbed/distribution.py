@@ -21,6 +21,8 @@ _ALONE = (
 """Each test here starts servers of its own, or uses one that the process starts once."""
 _CONTAINERD = re.compile(r"tests/integration/runtimeproxy/.*\[(containerd(?:-2)?)\b")
 """Tests that share a containerd, whose recipe is their first parameter."""
+_DOCKER_CLIENTS = "tests/integration/runtimeproxy/docker_clients/"
+"""Tests that share a dockerd."""
 _CONTROL_PLANES = ("tests/contract/agent/platform/", "tests/contract/agent/installation/")
 """Contract tests that share a control plane with controllers."""
 _OTHER_SERVERS = (
@@ -42,6 +44,8 @@ def group_of(nodeid: str) -> str:
         return shared
     if file.startswith("tests/contract/"):
         return file if file in _OTHER_SERVERS else API_SERVER
+    if file.startswith(_DOCKER_CLIENTS):
+        return _DOCKER_CLIENTS
     if found := _CONTAINERD.match(nodeid):
         return found[1]
     return nodeid if file.startswith(_ALONE) else file

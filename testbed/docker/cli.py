@@ -2,7 +2,7 @@
 
 import asyncio
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -33,11 +33,12 @@ class DockerCli:
         return Outcome(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
 
     @asynccontextmanager
-    async def running(self, *arguments: str) -> AsyncIterator[Process]:
+    async def running(self, *arguments: str, environment: Mapping[str, str] | None = None) -> AsyncIterator[Process]:
         """Run a command with pipes; it is killed at the end if it has not exited."""
         argv = [str(provide(["docker"])["docker"]), f"--host=unix://{self.socket}", *arguments]
+        variables = {"HOME": "/nonexistent", **(environment or {})}
         process = await asyncio.create_subprocess_exec(
-            *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={"HOME": "/nonexistent"}, limit=_LARGEST_LINE
+            *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=variables, limit=_LARGEST_LINE
         )
         try:
             yield process

@@ -1,7 +1,6 @@
 """A private dockerd: Debian's, with Debian's containerd, in namespaces of its own.
 
-It has no bridge: containers use the network "none" or that of the host. dockerd can be restarted; its containers end
-with it or run on, as it is configured.
+It has a network namespace without a way out, and no bridge: containers have the network "none".
 """
 
 from pathlib import Path
@@ -16,8 +15,8 @@ from testbed.recipes import provide
 from testbed.server import short_socket
 from toolchain.errors import TestbedError
 
-_UNUSED = ("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--userland-proxy=false")
-"""The host's network stays as it is."""
+_UNUSED = ("--bridge=none", "--iptables=false", "--ip6tables=false", "--userland-proxy=false")
+_IN_NETWORK = "nsenter --net=/run/netns/docker"
 
 
 class Dockerd(PrivateServer):
@@ -25,7 +24,7 @@ class Dockerd(PrivateServer):
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         super().__init__("dockerd", directory, [])
-        self.make_private()
+        self.make_private("ip netns add docker")
         self.socket = short_socket(directory / "docker.sock")
         self.cli = DockerCli(self.socket)
         self.engine = Engine(self.socket)
@@ -36,7 +35,7 @@ class Dockerd(PrivateServer):
     def command(self) -> list[str]:
         """Return the command line; sockets, process ids and mounts of containers lie below the private ``/run``."""
         return [
-            *(*self.enter(), str(self._programs["dockerd"])),
+            *(*self.enter(), *_IN_NETWORK.split(), str(self._programs["dockerd"])),
             f"--host=unix://{self.socket}",
             f"--data-root={self.directory / 'data'}",
             f"--cgroup-parent=/{self.cgroup}",
