@@ -9,7 +9,9 @@ from testbed.docker.fixtures import StartDockerd
 async def test_dockerd_restarts_and_leaves_nothing_behind(start_dockerd: StartDockerd) -> None:
     links = _network_devices()
     dockerd = await start_dockerd()
-    created = await dockerd.cli("run", "--detach", "--cpu-shares=512", dockerd.image, "-c", "exec sleep 1000")
+    created = await dockerd.cli(
+        "run", "--detach", "--cpu-shares=512", dockerd.image, "-c", "trap exit TERM; sleep 1000 & wait"
+    )
     assert dockerd.setting(created, "cpu.shares") == "512"
     assert await dockerd.cli("exec", created, "echo", "inside") == "inside"
 

@@ -11,8 +11,8 @@ from testbed.docker.dockerd import Dockerd
 from testbed.docker.engine import Engine
 
 DOCKER_MODE = "--backend-runtime-mode=Docker"
-IDLE = "exec sleep 100000"
-"""The command of a container that only runs: it ends with SIGKILL."""
+IDLE = "trap 'exit 0' TERM; sleep 100000 & wait"
+"""The command of a container that only runs. Process 1 ignores signals that it does not handle."""
 
 
 class DockerBed:
