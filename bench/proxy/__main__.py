@@ -24,7 +24,7 @@ from typing import Final
 import uvloop
 
 from bench.machine import machine
-from bench.proxy import startups
+from bench.proxy import docker, startups
 from bench.proxy.environment import Sizes, containerd, environment, fake_runtime
 from bench.proxy.headlines import chart, headlines
 from bench.proxy.headlines import table as headline_table
@@ -52,6 +52,8 @@ async def measure(options: argparse.Namespace, directory: Path) -> None:
             peers = [each for each in options.peers if each.runtime == runtime]
             if runtime == "kubelet":
                 await show_startups(options, directory, hooks, peers)
+            elif runtime == "docker":
+                await show_docker(options, directory)
             else:
                 await show(runtime, options, directory, hooks, peers)
 
@@ -80,6 +82,15 @@ async def show(
             note = f"{options.rounds} rounds of make bench-proxy. {options.machine}"
             CHART.write_text(chart(rows, peer, note), encoding="utf-8")
             log(f"the chart is in {CHART}")
+
+
+async def show_docker(options: argparse.Namespace, directory: Path) -> None:
+    """Measure Docker mode and print its tables."""
+    sizes = docker.QUICK if options.quick else docker.Sizes()
+    samples, memory = await docker.measure(directory, options.rounds, sizes, random.Random(options.seed), log)
+    print("\nIn front of dockerd:")
+    for table in docker.tables(samples, memory):
+        show_table(table)
 
 
 async def show_startups(

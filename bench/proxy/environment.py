@@ -60,10 +60,10 @@ class Environment:
         """Return each proxy's memory after its first call and now."""
         return {route.name: (idle, Memory.of(route.pid)) for route, idle in self.idle.items() if route.pid is not None}
 
-    async def operations(self, runtime: Runtime, sizes: Sizes) -> list[Operation]:
+    async def operations(self, runtime: Runtime, sizes: Sizes) -> list[Operation[CriClient]]:
         """Create what the operations need and return them."""
         listing = await ListContainers.of_new_pod(self.direct, self._cgroup)
-        calls: dict[str, Prepare] = {VERSION: prepare_version, LIST: listing}
+        calls: dict[str, Prepare[CriClient]] = {VERSION: prepare_version, LIST: listing}
         if runtime == "fake":
             calls[CREATE] = prepare_create
         operations = [

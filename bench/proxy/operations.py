@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,15 +30,16 @@ class Latency(msgspec.Struct, frozen=True):
 
 Repeat: TypeAlias = Callable[[int, int], Awaitable[Latency]]
 """Repeats an operation: takes the count and the concurrency."""
-Prepare: TypeAlias = Callable[[CriClient], AbstractAsyncContextManager[Repeat]]
+Client = TypeVar("Client")
+Prepare: TypeAlias = Callable[[Client], AbstractAsyncContextManager[Repeat]]
 """Creates what an operation needs on its route, and removes it afterwards."""
 
 
-class Operation(msgspec.Struct, frozen=True):
+class Operation(msgspec.Struct, Generic[Client], frozen=True):
     """One row of the tables: an operation with its concurrency and its repetitions per round."""
 
     title: str
-    prepare: Prepare
+    prepare: Prepare[Client]
     at_once: int
     count: int
 

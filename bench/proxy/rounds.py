@@ -7,10 +7,9 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from bench.proxy.operations import Operation
+from bench.proxy.operations import Client, Operation
 from bench.proxy.processes import cpu_s
 from bench.proxy.routes import Route
-from testbed.cri.client import CriClient
 
 WARM_UP_SHARE: Final = 10
 """Warm-up repetitions are one in this many."""
@@ -31,8 +30,8 @@ Samples: TypeAlias = dict[str, dict[str, list[Sample]]]
 
 async def run_rounds(
     rounds: int,
-    operations: Sequence[Operation],
-    clients: Mapping[Route, CriClient],
+    operations: Sequence[Operation[Client]],
+    clients: Mapping[Route, Client],
     rng: random.Random,
     log: Callable[[str], None],
 ) -> Samples:
@@ -57,7 +56,7 @@ def shuffled(things: Sequence[T], rng: random.Random) -> list[T]:
     return rng.sample(things, len(things))
 
 
-async def measure(operation: Operation, route: Route, client: CriClient) -> Sample:
+async def measure(operation: Operation[Client], route: Route, client: Client) -> Sample:
     """Measure an operation on one route after a warm-up."""
     async with operation.prepare(client) as repeat:
         await repeat(max(1, operation.count // WARM_UP_SHARE), operation.at_once)

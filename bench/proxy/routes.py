@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 
 import msgspec
 
-Runtime: TypeAlias = Literal["fake", "containerd", "kubelet"]
+Runtime: TypeAlias = Literal["fake", "containerd", "docker", "kubelet"]
 """What is behind a proxy; ``kubelet`` is a real node, whose kubelet uses containerd through the proxy."""
 RUNTIMES: Final = get_args(Runtime)
 DIRECT: Final = "direct"

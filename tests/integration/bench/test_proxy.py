@@ -2,6 +2,7 @@
 
 import random
 
+from bench.proxy import docker
 from bench.proxy.environment import Sizes, environment, fake_runtime
 from bench.proxy.plugins import plugin_directories
 from bench.proxy.rounds import run_rounds
@@ -28,3 +29,16 @@ async def test_every_operation_is_measured_on_every_route(peer_directory: MakeDi
     }
     assert {frozenset(routes) for routes in samples.values()} == {frozenset({"direct", *ours})}
     assert memory.keys() == ours
+
+
+async def test_docker_mode_is_measured_beside_dockerd(peer_directory: MakeDirectory) -> None:
+    samples, memory = await docker.measure(peer_directory(), 1, docker.QUICK, random.Random(1), lambda _: None)
+
+    assert {operation.rpartition(",")[0] for operation in samples} == {"run", "exec", "list of 100"}
+    assert {frozenset(routes) for routes in samples.values()} == {frozenset({"direct", "ours", "ours+policy"})}
+    assert memory.keys() == {"ours", "ours+policy"}
+    (*_, aims) = docker.tables(samples, memory)
+    assert [line.split("|")[1].strip() for line in aims][2:] == [
+        "ours takes at most 36 MiB",
+        "ours+policy takes at most 36 MiB",
+    ]

@@ -22,7 +22,7 @@ async def measurements(rounds: int, seed: int) -> list[tuple[str, str]]:
     """Return operation and route of each measurement; clients are only names here."""
     done: list[tuple[str, str]] = []
 
-    def operation(title: str) -> Operation:
+    def operation(title: str) -> Operation[CriClient]:
         @asynccontextmanager
         async def ready(client: CriClient) -> AsyncIterator[Repeat]:
             async def repeat(count: int, at_once: int) -> Latency:
