@@ -33,6 +33,7 @@ RUNNING = {
     "agent": b"cannot reach",
     "reconciler": b"cannot prepare the hub yet",
     "runtime-proxy": b'"serving"',
+    "runtime-proxy-docker": b'"serving"',
 }
 """What a program logs once it runs; the agent has no server, the reconciler no cluster and the proxy no runtime."""
 
@@ -53,6 +54,13 @@ PROGRAMS = {
         "--remote-runtime-service-endpoint={tmp}/runtime.sock",
         "--hook-server-dir={tmp}/plugins",
     ],
+    "runtime-proxy-docker": [
+        "runtime-proxy",
+        "--backend-runtime-mode=Docker",
+        "--koord-runtimeproxy-endpoint={tmp}/proxy.sock",
+        "--remote-runtime-service-endpoint={tmp}/docker.sock",
+        "--hook-server-dir={tmp}/plugins",
+    ],
 }
 
 
@@ -62,6 +70,7 @@ OWN = {
     "agent": "governor.agent",
     "reconciler": "governor.reconciler",
     "runtime-proxy": "governor.runtimeproxy",
+    "runtime-proxy-docker": "governor.runtimeproxy",
 }
 """The package of each program: its modules are counted by package, so that a new one needs no new line."""
 
@@ -134,6 +143,7 @@ def test_no_program_imports_another() -> None:
     assert {"sqlalchemy", "starlette", "uvicorn", "jsonschema_rs", "governor.kube"} & set(lists["agent"]) == set()
     assert {"aiohttp", "sqlalchemy", "rich"} & set(lists["cli"]) == set()
     assert {"aiohttp", "click", "cryptography", "grpc", "sqlalchemy", "yaml"} & set(lists["runtime-proxy"]) == set()
+    assert "governor.runtimeproxy.docker" not in lists["runtime-proxy"]
 
 
 def _join_token() -> str:

@@ -42,7 +42,8 @@ class _Command(click.Command):
 def runtime_proxy(settings: Settings) -> None:
     """Relay CRI calls between kubelet and a container runtime, and let plugins change how pods start.
 
-    Flags, plugin files and hook protocol are compatible with koord-runtime-proxy.
+    With `--backend-runtime-mode Docker` the runtime is dockerd, and clients speak the Docker Engine API. Flags, plugin
+    files and hook protocol are compatible with koord-runtime-proxy.
 
     The commands below do not start a proxy: `lint` checks the plugin files, `explain` and `tap` query the running
     proxy, `upgrade` replaces it. They find it by the same flags, variables and file; flags precede the command.

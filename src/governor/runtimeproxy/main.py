@@ -4,7 +4,6 @@ import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +19,8 @@ from governor.process.telemetry import logging
 from governor.process.telemetry.health import Checks, HealthServer
 from governor.process.telemetry.instruments import Registry
 from governor.process.telemetry.metrics import LoopLag, program_registry
-from governor.runtimeproxy.cri.connections import PluginHooks
-from governor.runtimeproxy.cri.messages import CriCodec
-from governor.runtimeproxy.cri.runtime import Runtime
 from governor.runtimeproxy.endpoint import Endpoint, claim
+from governor.runtimeproxy.front import Front, Parts
 from governor.runtimeproxy.handover import Gate, Predecessor, Successor
 from governor.runtimeproxy.hooks.dispatch import Dispatcher
 from governor.runtimeproxy.hooks.handlers import Handlers
@@ -34,14 +31,14 @@ from governor.runtimeproxy.metrics import HookMetrics, observe, observe_policies
 from governor.runtimeproxy.ops.control_server import MODE, ControlServer
 from governor.runtimeproxy.ops.explain import Explainer
 from governor.runtimeproxy.ops.tap import Tap
-from governor.runtimeproxy.ops.watchdog import ServiceManager, Watchdog, probe
+from governor.runtimeproxy.ops.watchdog import ServiceManager, Watchdog
 from governor.runtimeproxy.plugins.client import Plugins
 from governor.runtimeproxy.plugins.messages import state_request
 from governor.runtimeproxy.plugins.registration import SUFFIX
 from governor.runtimeproxy.plugins.registry import Problem, reload
 from governor.runtimeproxy.plugins.resync import Resync
+from governor.runtimeproxy.serving import DRAIN_S
 from governor.runtimeproxy.settings import Settings
-from governor.runtimeproxy.splice import DRAIN_S, Splice
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.store.history import History
 from governor.runtimeproxy.upstream import Upstreams
@@ -61,8 +58,6 @@ _log = logging.get_logger(__name__)
 def main(settings: Settings) -> int:
     """Run the proxy until it ends and return the exit code."""
     logging.configure("runtime-proxy", level=settings.log_level)
-    # Its debug log contains every header field, including secrets.
-    getLogger("hpack").setLevel("WARNING")
     start = Start(command_from(os.environ), Inheritance.from_environment(os.environ))
     endpoint = claim(Path(settings.listen_path), start.inheritance)
     try:
@@ -81,9 +76,9 @@ class Start(msgspec.Struct, frozen=True):
 async def run(settings: Settings, endpoint: Endpoint, start: Start) -> int:
     """Create the components and run them until a signal arrives."""
     lifecycle = Lifecycle()
-    runtime = Runtime(settings.runtime_path)
+    front = _front(settings)
     registry = program_registry("runtime-proxy", governor.__version__)
-    core = _Core(settings, endpoint, runtime, registry)
+    core = _Core(settings, endpoint, front, registry)
     predecessor = Predecessor(start.inheritance.channel)
     try:
         # Before the first call is accepted, so that none bypasses a registered plugin.
@@ -94,9 +89,20 @@ async def run(settings: Settings, endpoint: Endpoint, start: Start) -> int:
         _set_up_garbage_collection()
         return await supervise.run_program(components, grace_s=_GRACE_S, lifecycle=lifecycle)
     finally:
-        core.hooks.audit.flush()
+        core.serving.audit.flush()
         core.plugins.close()
-        runtime.close()
+        front.runtime.close()
+
+
+def _front(settings: Settings) -> Front:
+    # Only one of them is loaded.
+    if settings.is_docker:
+        from governor.runtimeproxy.docker.front import docker_front  # noqa: PLC0415
+
+        return docker_front(settings.runtime_path)
+    from governor.runtimeproxy.cri.front import cri_front  # noqa: PLC0415
+
+    return cri_front(settings.runtime_path)
 
 
 def _set_up_garbage_collection() -> None:
@@ -109,39 +115,40 @@ def _set_up_garbage_collection() -> None:
 class _Core:
     """The components that serve kubelet, connected to each other."""
 
-    def __init__(self, settings: Settings, endpoint: Endpoint, runtime: Runtime, registry: Registry) -> None:
+    def __init__(self, settings: Settings, endpoint: Endpoint, front: Front, registry: Registry) -> None:
         clock, handlers = SystemClock(), Handlers()
         self.settings, self.endpoint, self.registry = settings, endpoint, registry
         metrics = HookMetrics(registry)
         self.plugins = plugins = Plugins(clock, settings.plugin_timeout, handlers, metrics)
         self._handlers, self._policies = handlers, _LazyPolicies(handlers)
+        self.front, runtime = front, front.runtime
         self.records = RecordCache(runtime, clock)
         self.upstreams = Upstreams(_paths(settings), clock)
         history = History(lambda: {each.pod.identity.uid for each in self.records.sandboxes()})
         self.tap, hook_settings = Tap(), _hook_settings(settings)
         thread = ThreadPoolExecutor(1, "large-messages")
-        context = HookContext(CriCodec(), handlers, self.records, hook_settings, metrics, thread)
+        context = HookContext(front.codec, handlers, self.records, hook_settings, metrics, thread)
         dispatcher = Dispatcher(context, self.records, history, runtime.stop_container)
-        self.hooks = PluginHooks(handlers, dispatcher, metrics, self.tap, self.records)
-        self.splice = Splice(endpoint, self.upstreams, self.hooks)
+        parts = Parts(endpoint, self.upstreams, handlers, dispatcher, metrics, self.tap, self.records, registry)
+        self.serving = front.serve(parts)
+        self.server = self.serving.server
         self.explainer = Explainer(self.records, runtime, handlers, self._problems, hook_settings, history)
         self.resync = Resync(lambda: [*plugins.clients], self._state, clock)
         self.plugin_directory = WatchedDirectory(settings.hook_server_dir, (SUFFIX,), self._read_plugins, clock)
         self.policy_directory = WatchedDirectory(settings.policy_dir, POLICY_SUFFIXES, self._policies.replace, clock)
-        observe(registry, self.splice, self.records, plugins, self.upstreams, self.tap)
+        observe(registry, self.server, self.records, plugins, self.upstreams, self.tap)
         observe_policies(registry, lambda: self._policies.count, lambda: len(self._policies.problems))
         handlers.changed, self.tap.changed = self._handlers_changed, self._tap_changed
-        self.hooks.notified = self.splice.notified
-        self.splice.budget.emptied = partial(_trim, thread)
+        self.server.budget.emptied = partial(_trim, thread)
         self.upstreams.recovered = self.records.mark_stale
 
     def _read_plugins(self, contents: Contents) -> None:
         self.plugins.replace(reload(self.plugins.registrations, contents))
 
     def _handlers_changed(self) -> None:
-        self.records.set_needed(needed=self.hooks.has_plugins)
+        self.records.set_needed(needed=bool(self._handlers.all))
         self.records.remember_environment(remembers=self.plugins.registrations.remember_environment)
-        self.splice.hooks_changed()
+        self.server.hooks_changed()
 
     def _state(self) -> bytes:
         return state_request(self.records.sandboxes(), self.records.containers_of)
@@ -150,8 +157,8 @@ class _Core:
         return [str(each) for each in (*self.plugins.registrations.problems, *self._policies.problems)]
 
     def _tap_changed(self) -> int:
-        self.hooks.tap_changed()
-        return self.splice.hooks_changed()
+        self.serving.tap_changed()
+        return self.server.hooks_changed()
 
 
 class _LazyPolicies:
@@ -192,7 +199,7 @@ def _trim(thread: ThreadPoolExecutor, peak_bytes: int) -> None:
 def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: Lifecycle) -> list[Component]:
     clock, manager = SystemClock(), ServiceManager(os.environ)
     watchdog = Watchdog(
-        manager, lambda: probe(core.endpoint), clock, lambda: predecessor.take_over(governor.__version__)
+        manager, lambda: core.front.probe(core.endpoint), clock, lambda: predecessor.take_over(governor.__version__)
     )
     health_listener = start.inheritance.at_address(core.settings.health_listen)
     health = HealthServer(health_listener, _checks(core, watchdog, lifecycle), core.registry)
@@ -201,7 +208,7 @@ def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: 
         _log.warning("inherited sockets that no setting names are closed", sockets=unused)
     servers: list[Gate] = [health] if control is None else [health, control]
     endpoints = [core.endpoint] if control is None else [core.endpoint, control.endpoint]
-    successor = Successor(start.command, [health_listener], endpoints, core.splice, servers, manager)
+    successor = Successor(start.command, [health_listener], endpoints, core.server, servers, manager)
     if control is not None:
         control.upgrade = successor.upgrade
     return [
@@ -214,7 +221,7 @@ def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: 
         Component("plugins", core.plugin_directory.run),
         Component("resync", core.resync.run),
         Component("policies", core.policy_directory.run),
-        Component("splice", core.splice.run),
+        Component("server", core.server.run),
         Component("watchdog", watchdog.run),
     ]
 

@@ -1,6 +1,7 @@
 """Metrics of the runtime proxy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from governor.process.telemetry.instruments import (
     Counter,
@@ -11,10 +12,10 @@ from governor.process.telemetry.instruments import (
     Registry,
 )
 from governor.runtimeproxy.http2.flow_control import FlowControl
+from governor.runtimeproxy.http2.held_budget import HeldBudget
 from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.ops.tap import Tap
 from governor.runtimeproxy.plugins.client import Plugins
-from governor.runtimeproxy.splice import Splice
 from governor.runtimeproxy.store.cache import RecordCache
 from governor.runtimeproxy.upstream import Upstreams
 from governor.wire.hooks.points import Hook
@@ -97,20 +98,34 @@ class HookMetrics:
         found.inc()
 
 
+class Observed(Protocol):
+    """The server of kubelet's socket, as far as it is measured."""
+
+    budget: HeldBudget
+
+    def count(self, *, copied: bool) -> int:
+        """Return how many open connections are copied, or relayed."""
+
+    def held_bytes(self) -> int:
+        """Return the size of all held messages."""
+
+    def streams(self) -> int:
+        """Return the number of calls in progress."""
+
+
 def observe(
-    registry: Registry, splice: Splice, records: RecordCache, plugins: Plugins, upstreams: Upstreams, tap: Tap
+    registry: Registry, server: Observed, records: RecordCache, plugins: Plugins, upstreams: Upstreams, tap: Tap
 ) -> None:
     """Register gauges that read the state of the components on each scrape."""
     connections = Gauge("governor_proxy_connections", "Open client connections.", ["mode"], registry=registry)
-    connections.labels("copied").set_function(lambda: splice.count(copied=True))
-    connections.labels("relayed").set_function(lambda: splice.count(copied=False))
+    connections.labels("copied").set_function(lambda: server.count(copied=True))
+    connections.labels("relayed").set_function(lambda: server.count(copied=False))
     streams = Gauge("governor_proxy_streams", "Calls in progress.", registry=registry)
-    streams.set_function(splice.streams)
-    _observe_windows(registry, splice)
+    streams.set_function(server.streams)
     held = Gauge("governor_proxy_held_bytes", "Bytes of held messages.", registry=registry)
-    held.set_function(splice.held_bytes)
+    held.set_function(server.held_bytes)
     waiting = Gauge("governor_proxy_waiting_requests", "Requests that wait to be held.", registry=registry)
-    waiting.set_function(lambda: splice.budget.waiting)
+    waiting.set_function(lambda: server.budget.waiting)
     recorded = Gauge("governor_proxy_records", "Recorded sandboxes and containers.", ["kind"], registry=registry)
     recorded.labels("sandbox").set_function(lambda: records.sandbox_count)
     recorded.labels("container").set_function(lambda: records.container_count)
@@ -134,7 +149,7 @@ def observe_policies(registry: Registry, count: Callable[[], int], errors: Calla
     invalid.set_function(errors)
 
 
-def _observe_windows(registry: Registry, splice: Splice) -> None:
+def observe_windows(registry: Registry, flow_controls: Callable[[Peer], Iterable[FlowControl]]) -> None:
     """Register flow-control gauges; with no call in progress they return to their initial values."""
     labels = ["peer", "direction"]
     windows = Gauge(
@@ -146,7 +161,7 @@ def _observe_windows(registry: Registry, splice: Splice) -> None:
     unread = Gauge("governor_proxy_unread_bytes", "Bytes received and not yet forwarded.", ["peer"], registry=registry)
 
     def total(peer: Peer, of: Callable[[FlowControl], int]) -> Callable[[], int]:
-        return lambda: sum(of(each) for each in splice.flow_controls(peer))
+        return lambda: sum(of(each) for each in flow_controls(peer))
 
     for peer in Peer:
         name = peer.name.lower()

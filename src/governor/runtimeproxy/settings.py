@@ -2,14 +2,17 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from governor.errors import GovernorError, Kind, invalid
+from governor.errors import invalid
 from governor.process.address import Address
 from governor.process.telemetry.logging import Level
 from governor.runtimeproxy.hooks.changes import ConflictPolicy
+
+_CONTAINERD: Final = "/var/run/containerd/containerd.sock"
+_DOCKER: Final = "/var/run/docker.sock"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,15 +21,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     koord_runtimeproxy_endpoint: Annotated[str, msgspec.Meta(description="Socket that kubelet connects to.")] = (
         "/var/run/koord-runtimeproxy/runtimeproxy.sock"
     )
-    remote_runtime_service_endpoint: Annotated[str, msgspec.Meta(description="Socket of the container runtime.")] = (
-        "/var/run/containerd/containerd.sock"
-    )
+    remote_runtime_service_endpoint: Annotated[
+        str,
+        msgspec.Meta(description=f"Socket of the container runtime; in Docker mode the default is {_DOCKER}."),
+    ] = _CONTAINERD
     remote_image_service_endpoint: Annotated[
-        str, msgspec.Meta(description="Socket of the image service; default: that of the container runtime.")
+        str,
+        msgspec.Meta(
+            description="Socket of the image service; default: that of the container runtime. Without effect on Docker."
+        ),
     ] = ""
     backend_runtime_mode: Annotated[
         Literal["Containerd", "Docker"],
-        msgspec.Meta(description="Protocol of the runtime. Docker is not supported yet."),
+        msgspec.Meta(description="Protocol of the runtime: CRI, or the Docker Engine API."),
     ] = "Containerd"
     runtime_hook_server_key: Annotated[
         str, msgspec.Meta(description="Label or annotation by which a pod opts out of all plugins.")
@@ -59,9 +66,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[Level, msgspec.Meta(description="Minimum level of log events.")] = "info"
 
     def __post_init__(self) -> None:
-        if self.backend_runtime_mode == "Docker":
-            message = "backend-runtime-mode: Docker is not supported yet; use Containerd"
-            raise GovernorError(Kind.UNIMPLEMENTED, "docker-mode", message)
         for name, path in {
             "koord-runtimeproxy-endpoint": self.listen_path,
             "remote-runtime-service-endpoint": self.runtime_path,
@@ -80,6 +84,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise invalid("settings", f"{self.listen_path} cannot be both kubelet's socket and the control socket")
 
     @property
+    def is_docker(self) -> bool:
+        """Return whether the runtime is dockerd."""
+        return self.backend_runtime_mode == "Docker"
+
+    @property
     def listen_path(self) -> str:
         """Return the path of the socket that kubelet connects to."""
         return _path(self.koord_runtimeproxy_endpoint)
@@ -87,12 +96,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def runtime_path(self) -> str:
         """Return the path of the runtime's socket."""
-        return _path(self.remote_runtime_service_endpoint)
+        path = _path(self.remote_runtime_service_endpoint)
+        return _DOCKER if self.is_docker and path == _CONTAINERD else path
 
     @property
     def image_path(self) -> str:
         """Return the path of the image service's socket, or ``""`` if it is the runtime's."""
-        path = _path(self.remote_image_service_endpoint)
+        path = "" if self.is_docker else _path(self.remote_image_service_endpoint)
         return "" if _same(path, self.runtime_path) else path
 
     @property

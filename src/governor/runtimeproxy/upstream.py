@@ -12,6 +12,9 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _PROBE_INTERVAL_S: Final = 0.5
 _CONNECT_TIMEOUT_S: Final = 5.0
+_CONNECT_RETRY_S: Final = 1.0
+"""How long a call waits for an unreachable upstream, for example during a restart."""
+_CONNECT_INTERVAL_S: Final = 0.05
 _NOT_PROBED: Final = "not connected yet"
 
 _log = logging.get_logger(__name__)
@@ -34,6 +37,10 @@ class Upstreams:
         """Whether the image service has its own socket."""
         return Peer.IMAGES in self._paths
 
+    def path(self, peer: Peer) -> str:
+        """Return the path of an upstream's socket."""
+        return self._paths[peer]
+
     def unreachable(self, peer: Peer) -> str:
         """Return why an upstream cannot be reached, or "" if it can. A check for ``Checks.ready``."""
         return self._reasons[peer]
@@ -49,6 +56,17 @@ class Upstreams:
             raise
         self._set_reason(peer, "")
         return connected
+
+    async def connect_patiently(self, peer: Peer, protocol: Callable[[], P], is_wanted: Callable[[], bool]) -> P:
+        """Open a connection, for a while also to an upstream that cannot be reached; raise OSError like ``connect``."""
+        until = asyncio.get_running_loop().time() + _CONNECT_RETRY_S
+        while True:
+            try:
+                return await self.connect(peer, protocol)
+            except OSError:
+                if not is_wanted() or asyncio.get_running_loop().time() > until:
+                    raise
+            await asyncio.sleep(_CONNECT_INTERVAL_S)
 
     def connection_lost(self, peer: Peer) -> None:
         """Count an upstream as unreachable until a probe succeeds, because it closed a connection."""

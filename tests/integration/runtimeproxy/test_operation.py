@@ -91,17 +91,6 @@ async def test_a_file_that_is_not_a_socket_is_not_removed(
     assert proxy.socket.read_text() == "precious"
 
 
-async def test_docker_mode_is_rejected_as_unsupported(peer_directory: MakeDirectory, start_server: StartServer) -> None:
-    proxy = RuntimeProxy(peer_directory(), Path("/nowhere"), "--backend-runtime-mode=Docker")
-    rejected = False
-    try:
-        await start_server(proxy)
-    except TestbedError as error:
-        rejected = "Docker is not supported yet" in str(error)
-
-    assert rejected
-
-
 async def test_d21_a_call_in_progress_ends_before_the_proxy_does(own_bed: Bed) -> None:
     await own_bed.runtime.set({"method": "Status", "delay_s": 2})
     slow = asyncio.create_task(own_bed.client.call("Status"))
@@ -136,7 +125,7 @@ async def test_a_second_signal_aborts_calls_in_progress_and_logs_it(own_bed: Bed
     assert (await slow).code == "UNAVAILABLE"
     assert list(own_bed.proxy.socket.parent.glob("*.sock")) == []
     [end] = own_bed.proxy.lines("stopped at once, components were interrupted")
-    assert end["components"] == ["splice"]
+    assert end["components"] == ["server"]
     assert not own_bed.proxy.lines("components did not stop in time")
 
 

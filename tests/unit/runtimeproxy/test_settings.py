@@ -73,6 +73,14 @@ def test_an_invalid_timeout_is_rejected(seconds: str) -> None:
     assert "plugin-timeout" in str(raised.value.details)
 
 
-def test_docker_mode_is_rejected_as_unsupported() -> None:
-    with pytest.raises(GovernorError, match="Docker is not supported yet"):
-        settings(backend_runtime_mode="Docker")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "/var/run/docker.sock"),
+        ({"remote_runtime_service_endpoint": "unix:///run/d.sock"}, "/run/d.sock"),
+    ],
+)
+def test_docker_mode_has_dockerds_socket_and_no_image_service(given: dict[str, str], expected: str) -> None:
+    found = settings(backend_runtime_mode="Docker", remote_image_service_endpoint="/run/images.sock", **given)
+
+    assert (found.is_docker, found.runtime_path, found.image_path) == (True, expected, "")

@@ -95,6 +95,10 @@ class CriMessage:
         self.message = message
         self.request = request_of(call, message)
 
+    def carries(self, path: FieldPath) -> bool:
+        """Return whether the request can have this field."""
+        return path[0] in self.request.call.shape.fields
+
     def edited(self, changes: Sequence[Change]) -> bytes:
         """Return the body of the request with these changes; all other fields, known or not, are kept."""
         return write(self.with_changes(changes))

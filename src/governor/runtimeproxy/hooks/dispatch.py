@@ -77,12 +77,14 @@ class Dispatcher:
 
     def too_large(self, held: Held, done: Done) -> None:
         """Let a request pass that is too large to be held, unless a plugin with failure policy Fail must be called."""
+        done(self.pass_uncalled(held, Kind.EXHAUSTED, "the request is too large to be held for plugins"))
+
+    def pass_uncalled(self, held: Held, kind: Kind, reason: str) -> Rejected | None:
+        """Return the rejection of a call that cannot be held, if a plugin with failure policy Fail must be called."""
         hook = held.call.shape.pre
-        if hook is not None and self._handlers.of(hook):
-            error = GovernorError(Kind.EXHAUSTED, "too-large", "the request is too large to be held for plugins")
-            done(self._not_called(held, hook, error))
-        else:
-            done(None)
+        if hook is None or not self._handlers.of(hook):
+            return None
+        return self._not_called(held, hook, GovernorError(kind, "not-held", reason))
 
     def _guard(self, held: Held, hook: Hook | None, done: Done, step: Callable[[], None]) -> None:
         """Run a step; a defect of the proxy must not keep pods from starting."""

@@ -69,13 +69,13 @@ class MergedRequest(msgspec.Struct, frozen=True, dict=True):
         Raise CONFLICT ``plugins-conflict`` if it conflicts with an earlier plugin and the policy is REFUSE.
         """
         changes = [Change(plugin, *each) for each in changed]
-        fields = self.message.request.call.shape.fields
-        resolution = resolve(self.applied, [each for each in changes if each.path[0] in fields], policy)
+        carries = self.message.carries
+        resolution = resolve(self.applied, [each for each in changes if carries(each.path)], policy)
         return msgspec.structs.replace(
             self,
             applied=self.applied + resolution.changes,
             conflicts=self.conflicts + resolution.conflicts,
-            unused=self.unused + tuple([each for each in changes if each.path[0] not in fields]),
+            unused=self.unused + tuple([each for each in changes if not carries(each.path)]),
         )
 
     def observe(

@@ -7,7 +7,7 @@ import msgspec
 
 from governor.runtimeproxy.environment import NO_VARIABLES, Environment
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.hooks.changes import Change
+from governor.runtimeproxy.hooks.changes import Change, FieldPath
 from governor.wire.hooks.workload import Container, Pod, Resources
 
 
@@ -37,6 +37,9 @@ class Message(Protocol):
     @property
     def request(self) -> Request:
         """Return what it asks."""
+
+    def carries(self, path: FieldPath) -> bool:
+        """Return whether the request can have this field."""
 
     def edited(self, changes: Sequence[Change]) -> bytes:
         """Return the body of the request with these changes; all other fields, known or not, are kept."""

@@ -1,6 +1,7 @@
 """Self-check of the proxy, for ``/healthz`` and for systemd (ready, alive, stopping).
 
-The check connects to the proxy's socket as kubelet does and expects an HTTP/2 PING acknowledgement. It fails if the
+The check connects to the proxy's socket as kubelet does and expects an answer of the proxy's own: in HTTP/2 a PING
+acknowledgement, in HTTP/1.1 the response that only a process's own requests get. It fails if the
 event loop or the splice hangs, file descriptors run out, or the socket was removed. It does not involve the runtime,
 whose failures a restart of the proxy would not fix.
 """
@@ -19,7 +20,7 @@ from governor.runtimeproxy.http2 import frames
 _INTERVAL_S: Final = 10.0
 _RETRY_S: Final = 0.5
 _TIMEOUT_S: Final = 5.0
-_PING: Final = frames.frame(frames.PING, 0, 0, b"watchdog")
+_PREFACE_AND_PING: Final = frames.PREFACE + frames.settings(()) + frames.frame(frames.PING, 0, 0, b"watchdog")
 _PING_ACK: Final = frames.ping_ack(b"watchdog")
 
 _log = logging.get_logger(__name__)
@@ -103,7 +104,7 @@ class Watchdog:
         self._reason = reason
 
 
-async def probe(endpoint: Endpoint) -> str:
+async def probe(endpoint: Endpoint, request: bytes = _PREFACE_AND_PING, answer: bytes = _PING_ACK) -> str:
     """Return why a new client would not be served, or ``""``."""
     if reason := endpoint.unreachable():
         return reason
@@ -111,8 +112,8 @@ async def probe(endpoint: Endpoint) -> str:
         async with asyncio.timeout(_TIMEOUT_S):
             reader, writer = await asyncio.open_unix_connection(str(endpoint.path))
             try:
-                writer.write(frames.PREFACE + frames.settings(()) + _PING)
-                await reader.readuntil(_PING_ACK)
+                writer.write(request)
+                await reader.readuntil(answer)
             finally:
                 writer.close()
     except (OSError, asyncio.IncompleteReadError) as error:

@@ -1,19 +1,12 @@
-"""The proxy's listener: accepts clients, runs a session for each, and drains them on shutdown."""
+"""The server of kubelet's socket in no protocol: accepts clients, and drains their sessions on shutdown."""
 
 import asyncio
 import sys
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from governor.process.telemetry import logging
 from governor.runtimeproxy.endpoint import Endpoint
-from governor.runtimeproxy.http2.byte_copy import ByteCopy
-from governor.runtimeproxy.http2.connection import Limits
-from governor.runtimeproxy.http2.flow_control import FlowControl
-from governor.runtimeproxy.http2.held_budget import PROCESSING_BYTES, HeldBudget
-from governor.runtimeproxy.http2.relay import Relay
-from governor.runtimeproxy.http2.streams import Peer
-from governor.runtimeproxy.session import Hooks, PeerSocket, Session, Work
-from governor.runtimeproxy.upstream import Upstreams
 
 DRAIN_S: Final = 10.0
 _KEEP_SOCKET: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
@@ -21,50 +14,43 @@ _KEEP_SOCKET: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_i
 
 _log = logging.get_logger(__name__)
 
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""A coroutine function, not a coroutine: a task cancelled before it starts would leave that one never awaited."""
 
-class Splice:
-    """All client connections on one socket."""
 
-    def __init__(self, endpoint: Endpoint, upstreams: Upstreams, hooks: Hooks, *, drain_s: float = DRAIN_S) -> None:
+class Draining(Protocol):
+    """One client connection."""
+
+    def drain(self, *, end_watches: bool = False) -> None:
+        """Take no more requests and close once those in progress have ended; watches would never end."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+S = TypeVar("S", bound=Draining)
+
+
+class SessionServer(Generic[S]):
+    """All client connections on one socket; a subclass accepts them."""
+
+    def __init__(self, endpoint: Endpoint, *, drain_s: float = DRAIN_S) -> None:
         self._endpoint = endpoint
-        self.upstreams = upstreams
-        self.hooks = hooks
         self._drain_s = drain_s
-        self.budget = HeldBudget(Limits().max_held_total - PROCESSING_BYTES)
-        self._sessions: set[Session] = set()
+        self._sessions: set[S] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._server: asyncio.Server | None = None
         self._ended = asyncio.Event()
         """Set when a session or a notification of plugins has ended."""
 
+    def _accept(self) -> asyncio.BaseProtocol:
+        """Add a session and return the protocol of its client."""
+        raise NotImplementedError
+
     @property
-    def can_copy(self) -> bool:
-        """Whether bytes may be copied without parsing: nothing is hooked or tapped, and there is one upstream."""
-        return not self.hooks.active and not self.upstreams.has_image_service
-
-    def count(self, *, copied: bool) -> int:
-        """Return how many open connections are copied, or relayed."""
-        return sum(isinstance(each.engine, ByteCopy) is copied for each in self._sessions if not each.is_probe)
-
-    def held_bytes(self) -> int:
-        """Return the size of all held messages."""
-        return sum(each.engine.held_bytes for each in self._sessions if isinstance(each.engine, Relay))
-
-    def streams(self) -> int:
-        """Return the number of open streams on all connections."""
-        return sum(each.engine.streams for each in self._sessions if each.engine is not None)
-
-    def flow_controls(self, peer: Peer) -> list[FlowControl]:
-        """Return the flow control of all relayed connections with a peer."""
-        relays = [each.engine.flow_controls() for each in self._sessions if isinstance(each.engine, Relay)]
-        return [by_peer[peer] for by_peer in relays if peer in by_peer]
-
-    def hooks_changed(self) -> int:
-        """Drain the copied connections that must be relayed from now on; return how many."""
-        copied = [each for each in self._sessions if isinstance(each.engine, ByteCopy)] if not self.can_copy else []
-        for session in copied:
-            session.drain()
-        return len(copied)
+    def is_notifying(self) -> bool:
+        """Whether work goes on for calls whose connection may be closed."""
+        return False
 
     async def run(self) -> None:
         """Serve until cancelled, then drain all connections and remove the socket."""
@@ -102,7 +88,7 @@ class Splice:
             session.drain(end_watches=True)
         try:
             async with asyncio.timeout(limit_s):
-                while self._sessions or self.hooks.is_notifying:
+                while self._sessions or self.is_notifying:
                     self._ended.clear()
                     await self._ended.wait()
         except TimeoutError:
@@ -110,22 +96,17 @@ class Splice:
         for session in list(self._sessions):
             session.abort()
 
-    def _accept(self) -> PeerSocket:
-        session = Session(self)
-        self._sessions.add(session)
-        return session.client
-
     def spawn(self, work: Work) -> "asyncio.Task[None]":
         """Start work for a connection; an exception in it ends that task only."""
         if self._tasks is None:
-            raise RuntimeError("the splice is not running")
+            raise RuntimeError("the server is not running")
         return self._tasks.create_task(_guarded(work))
 
     def notified(self) -> None:
         """Note that all plugins have been notified."""
         self._ended.set()
 
-    def discard(self, session: Session) -> None:
+    def discard(self, session: S) -> None:
         """Remove a closed session."""
         self._sessions.discard(session)
         self._ended.set()

@@ -9,9 +9,9 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from governor.runtimeproxy.http2.byte_copy import ByteCopy
 from governor.runtimeproxy.http2.events import RelayEvent, UpstreamNeeded
@@ -20,17 +20,11 @@ from governor.runtimeproxy.http2.streams import Peer
 from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
 
 if TYPE_CHECKING:
-    from governor.runtimeproxy.splice import Splice
+    from governor.runtimeproxy.cri.splice import Splice
 
 _CLOSE_TIMEOUT_S: Final = 5.0
 """How long a peer has to read the last bytes before its socket is aborted."""
-_CONNECT_RETRY_S: Final = 1.0
-"""How long a call waits for an unreachable upstream, for example during a restart."""
-_CONNECT_INTERVAL_S: Final = 0.05
 _CREDENTIALS: Final = struct.Struct("3i")
-
-Work = Callable[[], Coroutine[Any, Any, None]]
-"""A coroutine function, not a coroutine: a task cancelled before it starts would leave that one never awaited."""
 
 
 class HeldCallHandler(Protocol):
@@ -195,22 +189,12 @@ class Session:
     async def _attach(self, relay: Relay, peer: Peer) -> None:
         """Connect to an upstream that a stream needs; fail its streams if it stays unreachable."""
         try:
-            await self._connect_with_retry(peer)
+            await self._splice.upstreams.connect_patiently(
+                peer, lambda: PeerSocket(self, peer), lambda: not self._closed
+            )
         except OSError as error:
             relay.connection_lost(peer, str(error.strerror or error))
             self.pump()
-
-    async def _connect_with_retry(self, peer: Peer) -> None:
-        until = asyncio.get_running_loop().time() + _CONNECT_RETRY_S
-        while True:
-            try:
-                await self._connect(peer)
-            except OSError:
-                if self._closed or asyncio.get_running_loop().time() > until:
-                    raise
-            else:
-                return
-            await asyncio.sleep(_CONNECT_INTERVAL_S)
 
     def receive(self, peer: Peer, data: bytes) -> None:
         """Pass a peer's bytes to the engine."""
