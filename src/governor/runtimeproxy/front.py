@@ -1,6 +1,7 @@
 """Kubelet's side in one protocol: the port by which ``main`` knows it. ``cri`` and ``docker`` implement it."""
 
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from typing import Protocol
 
 import msgspec
@@ -61,6 +62,8 @@ class Parts(msgspec.Struct, frozen=True):
     tap: Tap
     records: RecordCache
     registry: Registry
+    thread: Executor
+    """Processes large messages, one at a time."""
 
 
 class Serving(msgspec.Struct, frozen=True):

@@ -129,7 +129,7 @@ class _Core:
         thread = ThreadPoolExecutor(1, "large-messages")
         context = HookContext(front.codec, handlers, self.records, hook_settings, metrics, thread)
         dispatcher = Dispatcher(context, self.records, history, runtime.stop_container)
-        parts = Parts(endpoint, self.upstreams, handlers, dispatcher, metrics, self.tap, self.records, registry)
+        parts = Parts(endpoint, self.upstreams, handlers, dispatcher, metrics, self.tap, self.records, registry, thread)
         self.serving = front.serve(parts)
         self.server = self.serving.server
         self.explainer = Explainer(self.records, runtime, handlers, self._problems, hook_settings, history)

@@ -3,8 +3,8 @@
 | module | holds |
 |---|---|
 | ``heads``, ``bodies``, ``routes`` | HTTP/1.1 and the API's routes, without I/O |
-| ``names``, ``configuration``, ``messages`` | Kubernetes' pods and containers in Docker's names, labels and JSON |
-| ``sockets``, ``exchange``, ``session``, ``server`` | connections of clients and of dockerd, and their exchanges |
+| ``names``, ``configuration``, ``messages`` | Kubernetes' pods and containers in Docker's JSON |
+| ``sockets``, ``exchange``, ``session``, ``server`` | connections of clients and of dockerd |
 | ``held``, ``responses`` | requests held for plugins, and the proxy's own responses |
 | ``daemon`` | client for the proxy's own requests |
 | ``front`` | composition |

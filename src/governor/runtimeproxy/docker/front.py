@@ -19,7 +19,7 @@ def docker_front(daemon_path: str) -> Front:
     daemon = Daemon(daemon_path)
 
     def serve(parts: Parts) -> Serving:
-        hooks = DockerHooks(parts.handlers, parts.dispatcher, parts.metrics, parts.tap, parts.records, daemon)
+        hooks = DockerHooks(parts, daemon)
         server = DockerServer(parts.endpoint, parts.upstreams, hooks)
         return Serving(server, hooks.audit, lambda: None)
 

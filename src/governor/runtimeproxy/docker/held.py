@@ -27,20 +27,17 @@ from governor.runtimeproxy.docker.exchange import Disconnected
 from governor.runtimeproxy.docker.heads import RequestHead, ResponseHead
 from governor.runtimeproxy.docker.messages import ContainerRequest, created_name
 from governor.runtimeproxy.docker.routes import Operation, Route
+from governor.runtimeproxy.front import Parts
 from governor.runtimeproxy.hooks.calls import Call
-from governor.runtimeproxy.hooks.dispatch import Dispatcher
-from governor.runtimeproxy.hooks.handlers import Handlers
 from governor.runtimeproxy.hooks.held_call import Held, Rejected
 from governor.runtimeproxy.hooks.requests import Request
+from governor.runtimeproxy.hooks.rounds import LARGE_BYTES
 from governor.runtimeproxy.hooks.subject import subject_of
 from governor.runtimeproxy.http2.connection import Limits
 from governor.runtimeproxy.http2.held_budget import PROCESSING_BYTES, HeldBudget
 from governor.runtimeproxy.http2.streams import Outcome
-from governor.runtimeproxy.metrics import HookMetrics
 from governor.runtimeproxy.ops.audit import AuditLog
 from governor.runtimeproxy.ops.control import Subject, TapCall
-from governor.runtimeproxy.ops.tap import Tap
-from governor.runtimeproxy.store.cache import RecordCache
 from governor.wire.hooks.points import Hook
 from governor.wire.hooks.workload import PodIdentity
 
@@ -69,20 +66,13 @@ _CALLS: Final = {
 class DockerHooks:
     """What requests are held with while plugins are registered; reports all requests while a tap is open."""
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        dispatcher: Dispatcher,
-        metrics: HookMetrics,
-        tap: Tap,
-        records: RecordCache,
-        daemon: Daemon,
-    ) -> None:
-        self._handlers = handlers
-        self.dispatcher = dispatcher
-        self._metrics = metrics
-        self._tap = tap
-        self._records = records
+    def __init__(self, parts: Parts, daemon: Daemon) -> None:
+        self._handlers = parts.handlers
+        self.dispatcher = parts.dispatcher
+        self._metrics = parts.metrics
+        self._tap = parts.tap
+        self._records = parts.records
+        self._thread = parts.thread
         self._daemon = daemon
         self.audit = AuditLog()
         self.budget = HeldBudget(_LIMITS.max_held_total - PROCESSING_BYTES)
@@ -91,6 +81,12 @@ class DockerHooks:
     def has_plugins(self) -> bool:
         """Return whether there is any plugin or policy."""
         return bool(self._handlers.all)
+
+    async def read(self, body: bytes) -> bytes:
+        """Return a body as dockerd reads it; a large one is read in a thread."""
+        if len(body) <= LARGE_BYTES:
+            return readable(body)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, readable, body)
 
     async def find(self, name: str) -> tuple[str, bool] | None:
         """Return the id of one of Kubernetes' containers and whether it is a sandbox; None for any other.
@@ -217,7 +213,7 @@ class HeldExchange:
         route, body = self._route, bytes(self._payload)
         if body:
             with contextlib.suppress(GovernorError):  # otherwise the plugins' failure policies decide
-                body = readable(body)
+                body = await self._hooks.read(body)
         if route.operation is Operation.CREATE:
             name = created_name(route.container, body)
             if name is None:

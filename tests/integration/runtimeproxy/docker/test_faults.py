@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 
 import pytest
 
@@ -159,3 +160,47 @@ async def test_idle_connections_and_event_watches_end_at_once(docker_bed: Docker
         with pytest.raises(Exception, match=r"(?i)payload|closed|disconnected|reset"):
             await events.content.readline()
     assert docker_bed.proxy.lines("connections did not end in time") == []
+
+
+@pytest.mark.parametrize("upgrades", [3, pytest.param(20, marks=pytest.mark.soak)])
+async def test_a_request_that_crosses_an_upgrade_is_answered_or_certainly_not_received(
+    docker_bed: DockerBed, upgrades: int
+) -> None:
+    loop, stopped, answered, unsent = asyncio.get_running_loop(), asyncio.Event(), [0, 0, 0, 0], [0]
+
+    async def connect() -> socket.socket:
+        client = socket.socket(socket.AF_UNIX)
+        client.setblocking(False)
+        await loop.sock_connect(client, str(docker_bed.proxy.socket))
+        return client
+
+    async def ask(number: int) -> None:
+        client = await connect()
+        while not stopped.is_set():
+            try:
+                await loop.sock_sendall(client, b"HEAD /_ping HTTP/1.1\r\nHost: docker\r\n\r\n")
+            except BrokenPipeError:
+                unsent[0] += 1
+                client.close()
+                client = await connect()
+                continue
+            response = b""
+            while not response.endswith(b"\r\n\r\n"):
+                part = await loop.sock_recv(client, 4096)
+                assert part, "the request was sent, and not answered"
+                response += part
+            assert response.startswith(b"HTTP/1.1 200 OK")
+            answered[number] += 1
+        client.close()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(len(answered)):
+            group.create_task(ask(number))
+        for _ in range(upgrades):
+            before = list(answered)
+            await until(lambda before=before: _have_grown(answered, before))  # type: ignore[misc]
+            await ended(await docker_bed.proxy.upgrade())
+        before = list(answered)
+        await until(lambda: _have_grown(answered, before))
+        stopped.set()
+    assert unsent[0] >= upgrades
