@@ -100,8 +100,9 @@ def rolled_back(instance: ModuleInstance, rollback: Rollback) -> Problem:
     """Return the problem of a module that was rolled back: what is wanted is not what is applied."""
     goal, failure = goal_of(instance), instance.status.failure
     version = goal.version if goal else ""
+    earlier = version if version != rollback.version else "its earlier settings"
     if rollback.cause is RollbackCause.REQUEST:
-        message = f"{rollback.version} was rolled back to {version} on request: change the spec, or remove the request"
+        message = f"{rollback.version} was rolled back to {earlier} on request: change the spec, or remove the request"
         return Problem("RolledBack", message, Actor.USER)
-    message = f"{rollback.version} failed and was rolled back to {version}; change the spec: {rollback.message}"
+    message = f"{rollback.version} failed and was rolled back to {earlier}; change the spec: {rollback.message}"
     return Problem("RolledBack", message, failure.type.actor if failure else Actor.USER)

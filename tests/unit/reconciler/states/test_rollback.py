@@ -17,7 +17,14 @@ from governor.reconciler.kinds.module_instance import (
     Rollback,
     RollbackCause,
 )
-from governor.reconciler.states.rollback import active_rollback, effective, goal_of, rollback_by_policy, with_known_good
+from governor.reconciler.states.rollback import (
+    active_rollback,
+    effective,
+    goal_of,
+    rollback_by_policy,
+    rolled_back,
+    with_known_good,
+)
 from tests.unit.reconciler.bed import CREATED, digest, instance
 
 SPEC = ModuleInstanceSpec("dapr", "local", "dapr", CREATED, "2.0.0", digest("2.0.0"), "dapr", "dapr", values={"n": 2})
@@ -61,6 +68,16 @@ def test_a_request_is_for_one_generation_and_a_rollback_by_policy_lasts_as_long(
     assert active_rollback(found(known_good=(good(1),), rollback=older)) is None
     withdrawn = Rollback(2, "2.0.0", RollbackCause.REQUEST)
     assert active_rollback(found(known_good=(good(1),), rollback=withdrawn)) is None
+
+
+def test_the_message_names_what_was_rolled_back_and_to_what() -> None:
+    """The values may differ and the version not."""
+    by_policy = Rollback(2, "2.0.0", RollbackCause.POLICY, "x: y")
+    assert rolled_back(found(known_good=(good(1),)), by_policy).message.startswith(
+        "2.0.0 failed and was rolled back to 1.0.0;"
+    )
+    same = rolled_back(found(known_good=(good(1, "2.0.0"),)), by_policy)
+    assert same.message == "2.0.0 failed and was rolled back to its earlier settings; change the spec: x: y"
 
 
 def test_the_policy_rolls_an_escalated_change_back_if_it_was_begun() -> None:
