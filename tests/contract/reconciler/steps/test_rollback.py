@@ -63,7 +63,7 @@ async def test_a_failed_change_is_rolled_back_by_policy_with_its_values(bed: Mod
     await bed.install("orders", "orders", values=bad, onFailure="rollback")
     found = await bed.becomes("orders", "RolledBack", values=bad)
     assert (state(found), found["status"]["actor"]) == ("Error", "operator")
-    assert "failed and was rolled back to 1.0.0" in found["status"]["message"]
+    assert "1.0.0 failed and was rolled back to its earlier settings" in found["status"]["message"]
     assert found["status"]["rollback"]["cause"] == "policy"
     assert condition(found, "Escalated")["status"] == "True"
     assert await bed.data("a") == {"n": "1"}
