@@ -67,14 +67,14 @@ class Application:
 
     def _route(self, path: str) -> "tuple[_Resource, dict[str, str]]":
         node, parameters = self._root, dict[str, str]()
-        for segment in path.split("/")[1:]:
+        for segment in path.split("/"):
             found = node.literals.get(segment)
             if found is None:
                 if node.parameter is None or not segment:
                     return self._unknown, {}
                 parameters[node.parameter], found = segment, node.any
             node = found
-        return node.resource or self._unknown, parameters
+        return (node.resource, parameters) if node.resource is not None else (self._unknown, {})
 
 
 class _Node:
@@ -98,7 +98,7 @@ class _Node:
     def add(self, route: str, resource: "_Resource") -> None:
         """Add a resource under a route, whose parameters are in braces."""
         node = self
-        for segment in route.split("/")[1:]:
+        for segment in route.split("/"):
             if segment.startswith("{"):
                 if node.parameter not in (None, segment[1:-1]):
                     raise ValueError(f"{route}: another route calls this parameter {node.parameter}")
