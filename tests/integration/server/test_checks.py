@@ -115,22 +115,23 @@ async def test_checks_are_answered_without_a_task_once_the_token_is_known(tmp_pa
         status = f"GET {PREFIX}/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token.reveal()}\r\n\r\n".encode()
         mixed = await exchange(bed, [post(token, check) + status + post(token, check)], 3)
         closing = await exchange(bed, [post(token, check, headers="Connection: close\r\n")], 1)
-        wrong = await exchange(bed, [b"".join(wrong_requests(token, check))], 4)
+        wrong = await exchange(bed, [b"".join(wrong_requests(token, check))], 5)
         served = {
             labels["status"]: count
             for _, labels, count in bed.services.metrics.requests.samples()
             if labels["route"].endswith("/checks")
         }
     assert (first, again, mixed, closing) == ([204], [204] * 3, [204, 403, 204], [204])
-    assert wrong == [403, 400, 400, 401]
-    assert served == {"204": 7.0, "403": 1.0, "400": 2.0, "401": 1.0}
+    assert wrong == [403, 400, 400, 400, 401]
+    assert served == {"204": 7.0, "403": 1.0, "400": 3.0, "401": 1.0}
 
 
 def wrong_requests(token: Secret, check: bytes) -> list[bytes]:
-    """Return requests for another runtime, with a body that is no check, of another type, and with a wrong token."""
+    """Return requests for another runtime, with bodies that are no check, of another type, and with a wrong token."""
     return [
         post(token, check, runtime="r2"),
         post(token, b'{"sequence": "one"}'),
+        post(token, check[:-1] + b',"n":1}'),
         post(token, check, headers="Content-Type: text/plain\r\n"),
         post(Secret(f"{token.reveal()}x"), check),
     ]

@@ -19,6 +19,8 @@ from governor.server.api.endpoints import JSON, YAML, Endpoint
 from governor.values import structs
 from governor.values.paths import render
 
+_COMPARED_BYTES: Final = 4096
+"""Up to this size a body is compared with the encoding of its value, before its keys are searched for repeated ones."""
 _INLINE_BYTES: Final = 128 * 1024
 """A larger body is decoded by the worker, so that it does not block the event loop, and counts in the budget."""
 
@@ -88,7 +90,9 @@ def _too_large(max_bytes: int) -> GovernorError:
 def _decode(data: bytes, kind: Any) -> Any:
     try:
         decoded = msgspec.json.decode(data, type=kind)
-        _UNIQUE.decode(data.decode())
+        # What is encoded exactly as its value has no key twice, as the small bodies of agents.
+        if len(data) > _COMPARED_BYTES or msgspec.json.encode(decoded) != data:
+            _UNIQUE.decode(data.decode())
     except RecursionError as error:
         raise invalid("json-deep", "the JSON is nested too deeply") from error
     except msgspec.ValidationError as error:
