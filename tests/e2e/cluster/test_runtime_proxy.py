@@ -26,6 +26,8 @@ HOOKS = [
     "PostStopContainer",
     "PostStopPodSandbox",
 ]
+UPGRADES_A_ROUND = 4
+"""In five rounds there are twenty upgrades."""
 SHARES = 333
 UPDATED_SHARES = 444
 LIKE_KOORDLET = (
@@ -147,8 +149,9 @@ async def test_no_pod_is_lost_when_the_proxy_or_the_runtime_is_killed_stopped_or
                     await proxy.stop()
                     await proxy.start()
                     await load.next_round()
-                    await proxy.upgrade()
-                    await load.next_round()
+                    for _ in range(UPGRADES_A_ROUND):
+                        await proxy.upgrade()
+                        await load.next_round()
                 await cluster.restart("containerd")
                 await load.next_round()
 

@@ -6,7 +6,8 @@ from testbed.cri.client import CriClient, Progress
 from testbed.cri.fixtures import StartHookPlugin
 from testbed.cri.pods import Pod, container, sandbox
 from testbed.cri.runtime import CriRuntime
-from tests.integration.runtimeproxy.bed import RealBed
+from testbed.cri.runtime_proxy import ended
+from tests.integration.runtimeproxy.bed import RealBed, StartRealBed
 from tests.integration.runtimeproxy.calls import ALL
 
 LIFE_CYCLE = {"CREATED", "STARTED", "STOPPED", "DELETED"}
@@ -55,3 +56,23 @@ async def test_d7_events_of_real_containers_arrive_while_plugins_are_added_and_r
 
     assert len(await plugin.received()) == len(ALL) - 1  # nothing was updated
     assert (await client.wire()).errors == ()
+
+
+@pytest.mark.parametrize("mode", ["copied", "relayed"])
+async def test_a_watch_of_real_containers_ends_with_an_upgrade_and_reconnects(
+    mode: str, start_real_bed: StartRealBed, start_hook_plugin: StartHookPlugin
+) -> None:
+    bed = await start_real_bed("containerd-2")
+    if mode == "relayed":
+        (await start_hook_plugin()).register(bed.proxy.plugins, "p", ALL, failure_policy="Fail")
+        await bed.proxy.wait_for_plugins(1)
+    async with bed.client.stream("GetContainerEvents") as watch:
+        before = await run_and_remove(bed.client, bed.runtime, "before")
+        await watch.until(lambda seen: events_of(before, seen) == LIFE_CYCLE)
+        replaced = await bed.proxy.upgrade()
+        assert (await watch.until(lambda seen: bool(seen.code))).code == "UNAVAILABLE"
+    # What happens in between containerd may or may not deliver later, without a proxy too.
+    async with bed.client.stream("GetContainerEvents") as again:
+        after = await run_and_remove(bed.client, bed.runtime, "after")
+        assert (await again.until(lambda seen: events_of(after, seen) == LIFE_CYCLE)).code == ""
+    await ended(replaced)
