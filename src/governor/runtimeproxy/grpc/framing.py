@@ -28,6 +28,8 @@ def unwrap(body: bytes | bytearray, encoding: str = "", limit_bytes: int = MESSA
         got = len(body) - PREFIX_BYTES
         raise invalid("grpc-frame", f"expected one gRPC message of {length} bytes, got {got} bytes")
     match flag:
+        case 0 if isinstance(body, bytes):
+            return body[PREFIX_BYTES:]
         case 0:
             return bytes(memoryview(body)[PREFIX_BYTES:])
         case 1:

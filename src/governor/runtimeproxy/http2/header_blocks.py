@@ -32,7 +32,7 @@ _STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
 """By index, which starts with 1."""
 _FIRST_DYNAMIC: Final = len(_STATIC)
 
-_MAX_CACHED: Final = 512
+_MAX_CACHED: Final = 128
 _MAX_CACHED_BYTES: Final = 256
 _SHORT: Final = 0x7F
 _SHORT_LENGTHS: Final = [bytes([length]) for length in range(_SHORT)]

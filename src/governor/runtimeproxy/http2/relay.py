@@ -411,5 +411,8 @@ class Relay:
 
 
 def _with_content_length(fields: Fields, length: int) -> Fields:
-    """Return the fields with content-length, if present, replaced."""
-    return [(name, b"%d" % length if name == b"content-length" else value) for name, value in fields]
+    """Return the fields with content-length, which gRPC clients do not send, replaced if it is present."""
+    for index, (name, _) in enumerate(fields):
+        if name == b"content-length":
+            return [*fields[:index], (name, b"%d" % length), *_with_content_length(fields[index + 1 :], length)]
+    return fields

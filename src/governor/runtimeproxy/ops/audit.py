@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _DELAY_S: Final = 0.05
-_MAX_BUFFERED: Final = 256
+_MAX_BUFFERED: Final = 64
 
 _log = logging.get_audit_logger(__name__)
 

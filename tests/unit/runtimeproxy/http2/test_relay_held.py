@@ -2,6 +2,7 @@
 
 import h2.settings
 import pytest
+from hpack import NeverIndexedHeaderTuple
 
 from governor.runtimeproxy.grpc.framing import wrap
 from governor.runtimeproxy.http2.connection import Limits
@@ -91,6 +92,17 @@ def test_a_refused_request_ends_with_the_status_and_is_not_forwarded(bed: Bed) -
     assert bed.runtime.messages == {}
     assert [event.outcome for event in bed.closed_streams()] == [Outcome.REFUSED]
     bed.check_balanced()
+
+
+def test_a_never_indexed_field_stays_so_beside_a_replaced_body(bed: Bed) -> None:
+    secret = NeverIndexedHeaderTuple(b"authorization", b"bearer secret")
+    bed.caller.open(request_fields(HOOKED, (b"content-length", b"3"), secret), b"old")
+    bed.settle()
+    (held,) = bed.held_requests()
+    assert bed.relay.release(held.stream_id, b"new body")
+    bed.settle()
+    (seen,) = bed.runtime.messages.values()
+    assert [each for each in seen.fields if isinstance(each, NeverIndexedHeaderTuple)] == [secret]
 
 
 def test_a_replaced_body_replaces_the_content_length(bed: Bed) -> None:
