@@ -12,14 +12,16 @@ from governor.reconciler.states.module_lines import line_of
 from governor.values.printing import NONE, age, one_line, table
 
 
-def modules_table(instances: Iterable[ModuleInstance], now: datetime) -> str:
-    """Return one line per module on a cluster."""
-    rows = [(each.spec.module, each.spec.cluster, *_cells(each, now)) for each in _sorted(instances)]
-    return table(("MODULE", "CLUSTER", "VERSION", "STATE", "FOR", "MESSAGE"), rows)
+def modules_table(instances: Iterable[ModuleInstance], now: datetime, clusters: Iterable[Cluster] = ()) -> str:
+    """Return one line per module on a cluster; empty if there is none.
 
-
-def _sorted(instances: Iterable[ModuleInstance]) -> list[ModuleInstance]:
-    return sorted(instances, key=lambda each: (each.spec.cluster, each.spec.module))
+    Installations that are not resolved have no ModuleInstance, but a line in the status of their Cluster.
+    """
+    known = {(each.spec.cluster, each.spec.module): _cells(each, now) for each in instances}
+    lines = [(each.metadata.name, line) for each in clusters for line in each.status.modules]
+    rows = {(cluster, line.module): (line.version, line.state, NONE, line.message) for cluster, line in lines} | known
+    header = ("MODULE", "CLUSTER", "VERSION", "STATE", "FOR", "MESSAGE")
+    return table(header, [(key[1], key[0], *rows[key]) for key in sorted(rows)]) if rows else ""
 
 
 def _cells(instance: ModuleInstance, now: datetime) -> tuple[object, ...]:

@@ -54,18 +54,21 @@ def list_modules(hub: Hub, cluster: str, output: Format) -> str:
     """Return the ModuleInstances of a cluster, or of all; an empty table is an empty text."""
     labels = f"{CLUSTER_LABEL}={cluster}" if cluster else ""
 
-    async def fetch(client: Client) -> list[Object]:
-        return [each async for each in client.list(MODULE_INSTANCE.resource, hub.namespace, labels=labels)]
+    async def fetch(client: Client) -> tuple[list[Object], list[Object]]:
+        found = [each async for each in client.list(MODULE_INSTANCE.resource, hub.namespace, labels=labels)]
+        clusters = [each async for each in client.list(CLUSTER.resource, hub.namespace)] if output == "table" else []
+        return found, [each for each in clusters if cluster in ("", each["metadata"]["name"])]
 
-    found = _call(hub, fetch)
+    found, clusters = _call(hub, fetch)
     if output != "table":
         return machine_text(found, output)
-    return modules_table([_read(each, ModuleInstance) for each in found], _now()) if found else ""
+    instances = [_read(each, ModuleInstance) for each in found]
+    return modules_table(instances, _now(), [_read(each, Cluster) for each in clusters])
 
 
 def describe_module(hub: Hub, name: str, cluster: str, output: Format) -> str:
     """Return the description of a module on a cluster."""
-    found = _get(hub, MODULE_INSTANCE.resource, instance_name(name, cluster))
+    found = _call(hub, lambda client: _instance(client, hub.namespace, name, cluster))
     if output != "table":
         return machine_text(found, output)
     return module_text(_read(found, ModuleInstance), _now())
@@ -108,7 +111,7 @@ def rollback_module(hub: Hub, name: str, cluster: str, *, undo: bool) -> str:
 
     async def annotate(client: Client) -> str:
         resource, of = MODULE_INSTANCE.resource, instance_name(name, cluster)
-        instance = _read(await client.get(resource, of, hub.namespace), ModuleInstance)
+        instance = _read(await _instance(client, hub.namespace, name, cluster), ModuleInstance)
         goal = goal_of(instance)
         if goal is None and not undo:
             message = f"{name} was never ready on {cluster} with another spec: there is nothing to roll back to"
@@ -165,11 +168,23 @@ async def _on_cluster(
         if texts:
             instance, module = await _changed(client, hub.namespace, name, cluster, texts)
         else:
-            found = await client.get(MODULE_INSTANCE.resource, instance_name(name, cluster), hub.namespace)
-            instance = _read(found, ModuleInstance)
+            instance = _read(await _instance(client, hub.namespace, name, cluster), ModuleInstance)
             of_version = module_object_name(instance.spec.module, instance.spec.version)
             module = _read(await client.get(MODULE.resource, of_version, hub.namespace), Module)
         yield _OnCluster(client, target, instance, module)
+
+
+async def _instance(client: Client, namespace: str, name: str, cluster: str) -> Object:
+    """Return the ModuleInstance of a module; NOT_FOUND with what the Cluster says of the module."""
+    try:
+        return await client.get(MODULE_INSTANCE.resource, instance_name(name, cluster), namespace)
+    except GovernorError as error:
+        if error.kind is not Kind.NOT_FOUND:
+            raise
+        status = _read(await client.get(CLUSTER.resource, cluster, namespace), Cluster).status
+        why = next((each.message for each in status.modules if each.module == name), "")
+        message = why or "no Installation asks for it; `governor module list` shows what exists"
+        raise GovernorError(Kind.NOT_FOUND, "module", f"module {name} is not on {cluster}: {message}") from error
 
 
 async def _changed(

@@ -42,6 +42,18 @@ def test_modules_are_listed_by_cluster_and_name() -> None:
     ]
 
 
+def test_modules_without_an_instance_are_listed_from_the_status_of_their_cluster() -> None:
+    line = {"module": "gone", "state": "Warning", "reason": "ChannelMissing", "message": "no Channel", "actor": "user"}
+    known = line | {"module": "orders", "message": "older than that of the instance"}
+    text = modules_table([instance(SPEC, status=STATUS)], NOW, [cluster(status={"modules": [line, known]})])
+    assert text.splitlines() == [
+        "MODULE  CLUSTER  VERSION  STATE    FOR  MESSAGE",
+        "gone    local    -        Warning  -    no Channel",
+        "orders  local    2.0.0    Ready    10m  it works",
+    ]
+    assert modules_table([], NOW, [cluster(status={})]) == ""
+
+
 def test_a_module_is_described_with_conditions_and_history() -> None:
     text = module_text(instance(SPEC, status=STATUS), NOW)
     assert "Depends on:    dapr, redis" in text

@@ -150,3 +150,18 @@ async def test_a_diff_shows_drift_and_what_a_pending_change_would_do(orders: Mod
     await orders.client.delete(CONFIG_MAPS, "main", orders.space)
     _, output, _ = await governor_command("module", "diff", "orders")
     assert output.splitlines()[0] == f"{main}: created"
+
+
+async def test_a_module_that_is_not_there_is_explained(orders: ModuleBed) -> None:
+    async with orders.reconciling():
+        await orders.apply("Installation", "gone", {"module": "gone", "channel": "stable", "cluster": "local"})
+        await orders.shows("Cluster", "local", lambda each: "ChannelMissing" in str(each.get("status")))
+    assert "there is no Channel stable" in (await governor_command("module", "list"))[1]
+    commands = {
+        "gone": "module gone is not on local: there is no Channel stable: create it, or name another",
+        "none": "module none is not on local: no Installation asks for it; `governor module list` shows what exists",
+    }
+    for name, expected in commands.items():
+        for command in ("describe", "diff", "render", "rollback"):
+            code, output, errors = await governor_command("module", command, name)
+            assert (code, output, expected in errors) == (4, "", True), errors
