@@ -1,5 +1,6 @@
 """A catalogue of documents, for resolving without a hub, or as if a hub had them."""
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,8 +20,12 @@ from governor.reconciler.kinds.module import MODULE, Module
 from governor.reconciler.kinds.module_instance import ModuleInstance
 from governor.reconciler.render import go_yaml
 from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES, Catalogue
+from governor.reconciler.setup.definitions import shipped_definition
+from governor.values.paths import Path, render
+from governor.values.printing import listed
 
 _NAMESPACE: Final = "documents"
+_HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})
 _KINDS: Final[Mapping[str, Definition]] = {each.kind: each for each in (MODULE, CHANNEL, INSTALLATION, CLUSTER)}
 _LOCAL: Final = {"metadata": {"name": LOCAL}, "spec": {"access": {"inCluster": {}}}}
 V = TypeVar("V", bound=View)
@@ -66,10 +71,34 @@ def _object(document: yamltext.Parsed) -> View:
     kind = str(value.get("kind")) if isinstance(value, dict) else ""
     if kind not in _KINDS or not str(value.get("apiVersion")).startswith(f"{GROUP}/"):
         raise invalid("document", f"{place}: only {', '.join(_KINDS)} of {GROUP} are expected here")
+    content = {key: each for key, each in value.items() if key not in _HEAD}
+    if unknown := list(unknown_fields(content, _schema(_KINDS[kind]))):
+        raise invalid("document", f"{place}: the {kind} has unknown fields: {listed(unknown)}; correct or remove them")
     try:
         return msgspec.convert(value, _KINDS[kind].view)
     except msgspec.ValidationError as error:
         raise invalid("document", f"{place}: the {kind} is invalid: {error}") from error
+
+
+@functools.cache
+def _schema(kind: Definition) -> Any:
+    """Return the schema that the API server validates objects of a kind with."""
+    return shipped_definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def unknown_fields(value: Any, schema: Any, path: Path = ()) -> Iterator[str]:
+    """Yield the fields of a value that its schema does not have, as kubectl refuses them."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from unknown_fields(item, schema.get("items", {}), (*path, number))
+    if not isinstance(value, dict) or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    properties, others = schema.get("properties"), schema.get("additionalProperties", {})
+    for key, each in value.items():
+        if properties is not None and key not in properties:
+            yield render((*path, key))
+        else:
+            yield from unknown_fields(each, properties[key] if properties is not None else others, (*path, key))
 
 
 def _store(objects: Iterable[View], view: type[V], indexes: Mapping[str, Index[V]]) -> WritableStore[V]:
