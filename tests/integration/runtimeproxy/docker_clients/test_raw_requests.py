@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import aiohttp
+
 from testbed.docker.engine import ANSWER_WITHIN_S
 from tests.integration.runtimeproxy.docker_clients.bed import IDLE, DockerBed
 from tests.integration.runtimeproxy.docker_clients.raw import chunked, container, raw_connection, request
@@ -91,6 +93,20 @@ async def test_a_rejected_upgrade_leaves_a_connection_with_requests(bed: DockerB
         assert (await connection.head()).status == 404
         async with asyncio.timeout(ANSWER_WITHIN_S):
             assert await connection.reader.read(-1) == b"No such container: missing\r\n"
+
+
+async def test_a_websocket_is_attached(bed: DockerBed) -> None:
+    container_id = await bed.cli("run", "--detach", "--interactive", bed.image, "-c", "exec cat")
+    connector = aiohttp.UnixConnector(str(bed.socket))
+    url = f"http://docker/v1.41/containers/{container_id}/attach/ws?stream=1&stdin=1&stdout=1"
+    async with (
+        asyncio.timeout(ANSWER_WITHIN_S),
+        aiohttp.ClientSession(connector=connector) as session,
+        session.ws_connect(url, origin="http://docker") as websocket,
+    ):
+        for number in range(3):
+            await websocket.send_str(f"{number}\n")
+            assert (await websocket.receive()).data in (f"{number}\n", f"{number}\n".encode())
 
 
 async def test_containers_may_be_called_like_an_api_version(bed: DockerBed) -> None:

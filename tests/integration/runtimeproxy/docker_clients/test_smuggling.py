@@ -212,3 +212,13 @@ async def test_no_spelling_of_the_body_avoids_a_policy(with_policy: PolicyBed) -
             assert (await connection.response()).status in (201, 400), body
         assert set(await with_policy.shares()) == {SHARES}, body
     assert len(await with_policy.shares()) >= 7
+
+
+async def test_containers_that_remove_themselves_leave_no_records_of_their_pod(with_policy: PolicyBed) -> None:
+    bed = with_policy.proxied
+    labels = [f"--label={name}={value}" for name, value in with_policy.labels.items()]
+    for number in range(2):
+        assert await bed.cli("run", "--rm", *labels, bed.image, "-c", f"echo {number}") == str(number)
+    await bed.cli("rm", "sandbox")
+    for kind in ("container", "sandbox"):
+        await bed.proxy.wait_for_metric(f'governor_proxy_records{{kind="{kind}"}}', 0)
