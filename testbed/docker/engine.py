@@ -1,6 +1,7 @@
 """The Docker Engine API over a Unix socket: JSON calls, and raw connections for bytes that no client sends."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -44,10 +45,15 @@ class Engine:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request, and yield the response with its body unread."""
         timeout = aiohttp.ClientTimeout(total=None)
+        # As a stream: aiohttp warns of large bodies in one piece.
+        data = None if body is None else io.BytesIO(json.dumps(body).encode())
+        headers = {} if body is None else {"Content-Type": "application/json"}
         connector = aiohttp.UnixConnector(str(self.socket))
         async with (
             aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-            session.request(method, f"http://docker/{_VERSION}{path}", json=body, params=query) as response,
+            session.request(
+                method, f"http://docker/{_VERSION}{path}", data=data, headers=headers, params=query
+            ) as response,
         ):
             yield response
 
