@@ -212,6 +212,28 @@ async def test_records_come_from_dockerd_after_a_restart_of_the_proxy(
     assert await is_refused()
 
 
+async def test_a_plugin_that_was_away_is_notified_late_and_receives_what_exists(
+    docker_bed: DockerBed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin()
+    await hooked(docker_bed, plugin, hooks=["PostStopContainer"], synchronize=True)
+    sandbox = await docker_bed.create_sandbox()
+    made = await docker_bed.create_container(sandbox)
+    await docker_bed.engine("POST", f"/containers/{made}/start")
+    await plugin.kill()
+    await docker_bed.engine("POST", f"/containers/{made}/stop", query={"t": "0"})
+    await plugin.start()
+
+    async def is_notified() -> bool:
+        return "PostStopContainer" in await received(plugin)
+
+    await until(is_notified)
+    methods = await received(plugin)
+    assert "Synchronize" in methods
+    late = 'governor_proxy_late_notifications_total{plugin="p",hook="PostStopContainer"}'
+    await docker_bed.proxy.wait_for_metric(late, 1)
+
+
 async def test_policies_apply_and_what_docker_cannot_carry_is_reported(docker_bed: DockerBed) -> None:
     given = "{cpuShares: 2, oomScoreAdj: 500, mounts: [{hostPath: /etc, containerPath: /host, readOnly: true}]"
     spec = f"container: {{set: {given}, hugepageLimits: {{2MB: 1048576}}}}, scale: {{cpuQuota: 0.5}}}}"
