@@ -2,8 +2,11 @@
 
 The proxy uses Unix sockets only, but uvloop and asyncio import ``ssl`` unconditionally, which costs 4 MiB of resident
 memory for OpenSSL. A placeholder module takes its place; it is installed before either of them is imported.
+
+hpack's table of Huffman codes costs 0.6 MiB. Usual header fields are decoded without it, so it is loaded on demand.
 """
 
+import importlib
 import sys
 import types
 from typing import Any, NoReturn
@@ -30,9 +33,24 @@ def _block_ssl() -> None:
     sys.modules["ssl"] = _SslPlaceholder("ssl")
 
 
+def _defer_huffman_table() -> None:
+    """Replace hpack's table with a module that loads it with the first text to decode."""
+    name = "hpack.huffman_table"
+    deferred = types.ModuleType(name)
+
+    def decode_huffman(text: bytes | None) -> Any:
+        if sys.modules.get(name) is deferred:
+            del sys.modules[name]
+        return importlib.import_module(name).decode_huffman(text)
+
+    deferred.decode_huffman = decode_huffman  # type: ignore[attr-defined]
+    sys.modules[name] = deferred
+
+
 def run() -> int:
     """Run the proxy until it ends and return the exit code."""
     _block_ssl()
+    _defer_huffman_table()
     # Every other import may import ssl.
     from governor.errors import GovernorError  # noqa: PLC0415
     from governor.process.child.exec import settings_from  # noqa: PLC0415

@@ -1,6 +1,7 @@
 """Memory of the running proxy: libraries that it loads, held requests, and what it keeps of containers."""
 
 import asyncio
+import json
 from pathlib import Path
 
 from testbed.cri.client import Reply
@@ -24,6 +25,19 @@ async def test_the_process_loads_neither_openssl_nor_the_command_line(bed: Bed) 
     assert "libpython" in mapped or "python3" in mapped
     assert "uvloop" in mapped
     assert [word for word in ("libssl", "libcrypto", "_ssl.", "_yaml") if word in mapped] == []
+
+
+async def test_fields_of_rare_characters_are_decoded_with_the_table_that_is_loaded_for_them(own_bed: Bed) -> None:
+    await own_bed.proxy.stop()
+    (own_bed.proxy.plugins).mkdir(exist_ok=True)
+    plugin = {"remote-endpoint": "/nothing.sock", "runtime-hooks": ["PreRunPodSandbox"]}
+    (own_bed.proxy.plugins / "p.json").write_text(json.dumps(plugin))
+    await own_bed.proxy.start()
+    # Clients use Huffman codes where they shorten a text; those of some of its characters have more than eight bits.
+    rare = "some rare characters: !{}"
+    assert (await own_bed.client.call("Version", metadata={"x-rare": [rare]}, wait_for_ready=True)).code == "OK"
+    [seen] = await own_bed.runtime.received("Version")
+    assert seen.metadata["x-rare"] == [rare]
 
 
 async def test_the_proxy_keeps_the_process_id_of_its_command(bed: Bed) -> None:

@@ -26,6 +26,7 @@ _FIELD_OVERHEAD: Final = 32
 """Added to the size of each field line (RFC 9113 section 6.5.2)."""
 
 _INDEXED: Final = 0x80
+_NEW_NAME: Final = 0x40
 _LONG_INDEX: Final = 0xFF
 """An indexed field whose index takes another byte; with two, each entry of a table of the default size is reached."""
 _STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
@@ -105,13 +106,12 @@ class HeaderDecoder:
                     at = after
                     continue
             is_changed = True
-            value, after = _indexed_literal(block, at)
-            if value is None:
+            field, after = _literal_to_index(table, block, at)
+            if field is None:
                 fields = self._decode_rest(fields, block[at:])
                 break
-            name = table.get_by_index(byte & 0x3F)[0]
-            table.add(name, value)
-            fields.append((name, value))
+            table.add(*field)
+            fields.append(field)
             at = after
         self._check_size(fields, end)
         if is_changed:
@@ -143,19 +143,29 @@ def _long_index(block: bytes, at: int) -> tuple[int, int]:
     return 0x7F + block[at], at + 1
 
 
-def _indexed_literal(block: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return the value of a literal with incremental indexing and an indexed name, and where it ends.
+def _literal_to_index(table: HeaderTable, block: bytes, at: int) -> tuple[Field | None, int]:
+    """Return a literal with incremental indexing, and where it ends.
 
-    The value is None if the representation is another one, long, or cut off.
+    The field is None if the representation is another one, long, or cut off.
     """
-    if not 0x40 < block[at] < 0x7F or at + 1 >= len(block):
+    byte = block[at]
+    if not _NEW_NAME <= byte < 0x7F:
         return None, at
-    length = block[at + 1] & 0x7F
-    begin, after = at + 2, at + 2 + length
+    name, after = _string(block, at + 1) if byte == _NEW_NAME else (table.get_by_index(byte & 0x3F)[0], at + 1)
+    value, after = _string(block, after)
+    return (None if name is None or value is None else (name, value)), after
+
+
+def _string(block: bytes, at: int) -> tuple[bytes | None, int]:
+    """Return a string and where it ends; None if it is long, cut off, or has rare characters."""
+    if at >= len(block):
+        return None, at
+    length, begin = block[at] & 0x7F, at + 1
+    after = begin + length
     if length == 0x7F or after > len(block):
         return None, at
-    value = block[begin:after]
-    return (_huffman_decoded(value) if block[at + 1] & 0x80 else value), after
+    text = block[begin:after]
+    return (_huffman_decoded(text) if block[at] & 0x80 else text), after
 
 
 def _huffman_decoded(text: bytes) -> bytes | None:
