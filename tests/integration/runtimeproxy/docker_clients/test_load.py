@@ -70,6 +70,7 @@ async def test_readers_that_stop_reading_cost_little_memory(proxied: ProxiedBed)
 
 async def test_fifty_runs_and_fifty_execs_at_once(bed: DockerBed) -> None:
     container = await bed.run()
+    opened = _descriptors(bed)
     data = random.Random(25).randbytes(300_000)
     digest = hashlib.sha256(data).hexdigest()
 
@@ -87,6 +88,16 @@ async def test_fifty_runs_and_fifty_execs_at_once(bed: DockerBed) -> None:
         for number in range(AT_ONCE):
             group.create_task(run(number))
             group.create_task(execute(number))
+
+    async def are_closed() -> bool:
+        return _descriptors(bed) <= opened
+
+    await until(are_closed)
+
+
+def _descriptors(bed: DockerBed) -> int:
+    """Return how many files and sockets a bed's proxy has open, if it has one."""
+    return len(list(Path(f"/proc/{bed.proxy.pid}/fd").iterdir())) if isinstance(bed, ProxiedBed) else 0
 
 
 @pytest.mark.parametrize("seed", [1, 2])

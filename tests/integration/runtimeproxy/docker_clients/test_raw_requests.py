@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from testbed.docker.engine import ANSWER_WITHIN_S
-from tests.integration.runtimeproxy.docker_clients.bed import IDLE, DockerBed
+from tests.integration.runtimeproxy.docker_clients.bed import IDLE, DockerBed, ProxiedBed
 from tests.integration.runtimeproxy.docker_clients.raw import chunked, container, raw_connection, request
 
 CREATE = "POST /v1.41/containers/create"
@@ -153,3 +158,36 @@ async def test_a_head_that_is_sent_slowly_is_read(bed: DockerBed) -> None:
         for byte in request("GET /_ping"):
             await connection.send(bytes([byte]))
         assert (await connection.response()).body == b"OK"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_responses_to_requests_in_any_pieces_are_dockerds_bytes(proxied: ProxiedBed, seed: int) -> None:
+    rng = random.Random(seed)
+    coding = "Transfer-Encoding: chunked"
+    kinds = [
+        request("GET /_ping"),
+        request("HEAD /_ping"),
+        request("GET /version", b"unread"),
+        request("GET /v1.41/images/json", b"", coding) + chunked(b"x" * 3000, 999),
+        request("POST /v1.41/containers/missing/start"),
+        request("POST /containers/missing/update", b'{"CpuShares": 2}'),
+        request(CREATE, b'{"Image": "local.test/missing:1"}'),
+        request(CREATE, b"", coding) + chunked(b"not JSON", 3),
+        request("DELETE /v1.41/containers/missing"),
+        request("GET /v1.41/nothing?q=%20", b"", "X-Empty:", "x-MiXed: \t value \t"),
+    ]
+    sent = b"".join(rng.choices(kinds, k=40)) + request("GET /_ping", b"", "Connection: close")
+    cuts = sorted(rng.sample(range(1, len(sent)), 60))
+    pieces = [sent[start:end] for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
+    direct = await _received(proxied.dockerd.socket, pieces)
+    assert direct.count(b"HTTP/1.1 ") == 41
+    assert await _received(proxied.socket, pieces) == direct
+
+
+async def _received(socket: Path, pieces: Sequence[bytes]) -> bytes:
+    """Send pieces, and return all that is received, without the time."""
+    async with raw_connection(socket) as connection, asyncio.timeout(ANSWER_WITHIN_S):
+        for piece in pieces:
+            await connection.send(piece)
+            await asyncio.sleep(0)
+        return re.sub(rb"Date: [^\r]+", b"Date: now", await connection.reader.read(-1))
