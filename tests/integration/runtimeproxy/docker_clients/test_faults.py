@@ -1,8 +1,11 @@
 """Connections that are cut on either side, and a dockerd that exits: clients get clear errors, the proxy serves on."""
 
 import asyncio
+import io
 import os
+import random
 import signal
+import tarfile
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -11,6 +14,7 @@ import docker
 import pytest
 
 from testbed.commands import WITHIN_S
+from testbed.cri.runtime_proxy import ended
 from testbed.docker.engine import EngineError
 from testbed.waiting import until
 from tests.integration.runtimeproxy.docker_clients.bed import IDLE, DockerBed
@@ -141,28 +145,52 @@ async def test_a_dockerd_that_hangs_blocks_no_client_that_does_not_need_it(start
 async def test_an_upgrade_of_the_proxy_cuts_no_stream(start_proxied_bed: StartProxiedBed) -> None:
     bed = await start_proxied_bed()
     running = await bed.run(script=IDLE)
-    async with bed.cli.running("exec", "-i", running, "sh", "-c", "while read a; do echo $a.; done") as process:
-        assert process.stdin is not None
-        for number in range(3):
-            process.stdin.write(b"%d\n" % number)
-            await process.stdin.drain()
-            assert await _line(process) == b"%d.\n" % number
-            if number == 1:
-                replaced = await bed.proxy.upgrade()
-                assert replaced != bed.proxy.pid
-                assert await bed.cli("ps", "--quiet", "--no-trunc") == running
-        process.stdin.close()
+    context = _context(f"FROM {bed.image}\nCOPY data /data\n", random.Random(26).randbytes(2**21))
+    talk = ("exec", "--interactive", running, "sh", "-c", "while read a; do echo $a.; done")
+    build = ("build", "--tag=local.test/halves:1", "-")
+    async with bed.cli.running(*talk) as talking, bed.cli.running(*build) as building:
+        assert await _answer(talking, b"before") == b"before.\n"
+        await _send(building, context[: 2**20])
+        replaced = await bed.proxy.upgrade()
+        assert replaced != bed.proxy.pid
+        assert await bed.cli("ps", "--quiet", "--no-trunc") == running
+        assert await _answer(talking, b"after") == b"after.\n"
         async with asyncio.timeout(WITHIN_S):
-            assert await process.wait() == 0
+            printed, _ = await building.communicate(context[2**20 :])
+            await talking.communicate(b"")
+    assert b"Successfully tagged local.test/halves:1" in printed
+    assert talking.returncode == 0
+    await ended(replaced)
+
+
+def _context(dockerfile: str, data: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, content in (("Dockerfile", dockerfile.encode()), ("data", data)):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+async def _answer(process: Process, line: bytes) -> bytes:
+    await _send(process, line + b"\n")
+    return await _line(process)
+
+
+async def _send(process: Process, data: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(data)
+    async with asyncio.timeout(WITHIN_S):
+        await process.stdin.drain()
 
 
 @pytest.mark.soak
 async def test_a_terminated_proxy_leaves_no_socket_and_no_process(start_proxied_bed: StartProxiedBed) -> None:
     bed = await start_proxied_bed()
     running = await bed.run()
-    async with bed.cli.running("events") as process:
-        await bed.cli("exec", running, "true")
-        assert b"exec_create" in await _line(process)
+    async with bed.cli.running("events", "--since=1") as process:
+        assert b"image load" in await _line(process)
         os.kill(bed.proxy.pid, signal.SIGTERM)
         assert await bed.proxy.wait_for_exit() == 0
         async with asyncio.timeout(WITHIN_S):
