@@ -53,7 +53,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Return whether all threads are stopped; on a busy machine the kernel stops them one by one."""
     return all(_state(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
 
@@ -183,7 +183,7 @@ class Server(ABC):
 
         async def is_paused() -> bool:
             try:
-                return _is_stopped(pid)
+                return is_stopped(pid)
             except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
                 return False
 

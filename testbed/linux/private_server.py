@@ -9,7 +9,7 @@ from typing import Self
 
 from testbed.linux.cgroups import below_hierarchies, new_name, remove, sweep
 from testbed.linux.namespaces import Namespaces, child_of
-from testbed.server import Server
+from testbed.server import Server, is_stopped
 from testbed.waiting import until
 from toolchain.errors import TestbedError
 
@@ -76,6 +76,16 @@ class PrivateServer(Server):
         async with asyncio.timeout(_EXITED_WITHIN_S):
             await process.wait()
         self._process = None
+
+    async def pause(self) -> None:
+        """Suspend the server, and return once its parent has noticed, which then continues both."""
+        parent = super().pid
+        await super().pause()
+
+        async def has_noticed() -> bool:
+            return is_stopped(parent)
+
+        await until(has_noticed)
 
     def resume(self) -> None:
         """Continue the parent, which was paused with the server and then continues it."""
