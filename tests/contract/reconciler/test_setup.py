@@ -145,4 +145,4 @@ async def test_the_command_line_prepares_a_hub_and_shows_its_modules(
     assert '"kind": "Cluster"' in output
     code, _, errors = await governor_command("module", "describe", "redis")
     assert code == 4
-    assert "redis.local" in errors
+    assert "module redis is not on local" in errors
