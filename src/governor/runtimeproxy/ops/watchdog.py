@@ -36,6 +36,8 @@ class ServiceManager:
         self.watchdog_s = int(text) / 1_000_000 if text.isdecimal() and int(text) else None
         """The manager restarts the program if it is not notified for this long."""
         self._logged = False
+        self.is_handed_over = False
+        """Whether another process is the main one, and has the proxy's socket."""
 
     def notify(self, *assignments: str) -> None:
         """Send assignments such as ``READY=1``. Notification failures are logged once and otherwise ignored."""
@@ -55,12 +57,13 @@ class ServiceManager:
         """Name another process as the main one, and notify no more."""
         self.notify(f"MAINPID={pid}")
         self._address = ""
+        self.is_handed_over = True
 
 
 class Watchdog:
     """Component that checks the proxy periodically and notifies the service manager.
 
-    ``serving`` is called after the first success.
+    ``serving`` is called after the first success. It ends with the hand-over: a check would reach the successor.
     """
 
     def __init__(
@@ -82,18 +85,29 @@ class Watchdog:
         return self._reason
 
     async def run(self) -> None:
-        """Check until cancelled; notify READY after the first success."""
+        """Check until the proxy is replaced; notify READY after the first success."""
         try:
             while reason := await self._check():
                 _log.debug("not serving yet", reason=reason)
                 await self._clock.sleep(_RETRY_S)
             self._manager.notify("READY=1", "STATUS=serving")
             await self._serving()
-            while True:
-                await self._clock.sleep(min(self._interval_s, _RETRY_S) if self._reason else self._interval_s)
-                self._report(await self._check())
+            await self._pause()
+            while not self._manager.is_handed_over:
+                await self._check_again()
+                await self._pause()
+            await asyncio.get_running_loop().create_future()
         finally:
             self._manager.notify("STOPPING=1", "STATUS=stopping")
+
+    async def _pause(self) -> None:
+        await self._clock.sleep(min(self._interval_s, _RETRY_S) if self._reason else self._interval_s)
+
+    async def _check_again(self) -> None:
+        reason = await self._check()
+        # If the proxy was replaced meanwhile, the check has reached its successor.
+        if not self._manager.is_handed_over:
+            self._report(reason)
 
     def _report(self, reason: str) -> None:
         if not reason:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from testbed.waiting import until
 from tests.integration.runtimeproxy.bed import StartProxy
 from tests.integration.runtimeproxy.docker.bed import DOCKER_MODE, DockerBed
 from tests.integration.runtimeproxy.docker.test_hooks import hooked, received
+from tests.integration.runtimeproxy.test_watchdog import WATCHDOG, managing
 
 
 async def test_the_proxy_outlives_dockerd_and_serves_again_on_the_same_connection(
@@ -139,6 +141,30 @@ async def test_upgrades_under_load_fail_no_request_and_no_open_stream(
 
 async def _have_grown(counts: list[int], before: list[int]) -> bool:
     return all(now > then + 1 for now, then in zip(counts, before, strict=True))
+
+
+async def test_a_replaced_proxy_that_finishes_a_stream_does_not_check_its_successor(
+    docker_bed: DockerBed, tmp_path: Path
+) -> None:
+    proxy, image = docker_bed.proxy, docker_bed.dockerd.image
+    with managing(str(tmp_path / "notify")) as manager:
+        proxy.variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), **WATCHDOG}
+        await proxy.stop()
+        await proxy.start()
+        async with docker_bed.cli.running("run", "-i", "--network=none", "--entrypoint=/bin/cat", image) as cat:
+            assert cat.stdin is not None
+            assert cat.stdout is not None
+            cat.stdin.write(b"open\n")
+            assert await cat.stdout.readline() == b"open\n"
+            replaced = await proxy.upgrade()
+            # Both processes have the same interval.
+            await manager.receives("WATCHDOG=1", times=4)
+            # A check by the replaced process would be a connection that stays open until it times out.
+            assert await proxy.metric('governor_proxy_connections{mode="relayed"}') == 0
+            cat.stdin.close()
+            assert await cat.wait() == 0
+        await ended(replaced)
+    assert proxy.lines("not serving") == []
 
 
 @pytest.mark.parametrize("act", ["upgrade", "stop"])
