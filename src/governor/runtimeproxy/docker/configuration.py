@@ -1,13 +1,14 @@
 """A container's configuration in the JSON of the Docker Engine API: read into pods and containers, and edited. Pure.
 
 Only what is read or changed is decoded; all else is kept as the bytes that the client sent. dockerd ignores the case of
-field names, merges repeated objects and reads the first JSON value only; so does this module, or a request could hide
-from the proxy what dockerd does.
+field names and reads the first JSON value only; so does this module, or a request could hide from the proxy what
+dockerd does. Repeated members, of which dockerd merges some, are refused.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -37,10 +38,13 @@ _NANO_CPUS: Final = "NanoCpus"
 _PERIOD: Final = 100_000
 """The period in which dockerd enforces NanoCpus, in microseconds."""
 _NANO: Final = 1_000_000_000
+_NULL: Final = msgspec.Raw(b"null")
+REPEATED: Final = "repeated-member"
+"""The code of the error for a body in which an object has a member twice."""
 _IMPLIED_SWAP: Final = 2
-_MERGED: Final = (b'"labels"', b'"hostconfig"')
 _MAX_REREAD_BYTES: Final = 1024 * 1024
 """Reading a body as dockerd does takes the event loop 20 ms for so many bytes."""
+_MAX_SHOWN: Final = 100
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _READ_ONLY: Final = ":ro"
 
@@ -49,55 +53,97 @@ class Object:
     """A JSON object whose members are decoded when they are read."""
 
     def __init__(self, raw: bytes | msgspec.Raw = b"{}") -> None:
-        self.members = _decoded(raw, dict[str, msgspec.Raw] | None) or {}
+        self.members: dict[str, msgspec.Raw] = _decoded(raw, dict[str, msgspec.Raw] | None) or {}
+        self._keys: dict[str, str] | None = None
+        """The keys of the members by their folded names, if one was read by its name."""
 
-    def _keys(self, name: str) -> list[str]:
-        """Return the keys that dockerd takes for this name, in order."""
-        folded = name.casefold()
-        return [key for key in self.members if key.casefold() == folded]
+    def _key(self, name: str) -> str:
+        """Return the key that dockerd takes for this name; the name itself if there is none."""
+        if self._keys is None:
+            self._keys = {_folded(key): key for key in self.members}
+        return self._keys.setdefault(_folded(name), name)
+
+    def raw(self, name: str) -> msgspec.Raw:
+        """Return a member undecoded; null if it is absent."""
+        return self.members.get(self._key(name), _NULL)
 
     def get(self, name: str, kind: type[T], default: T) -> T:
         """Return a member; the default if it is absent or null. Raise INVALID if it is of another kind."""
-        values = [_decoded(self.members[key], kind | None) for key in self._keys(name)]
-        return next((each for each in reversed(values) if each is not None), default)
+        value = _decoded(self.raw(name), kind | None)
+        return default if value is None else value
 
     def inner(self, name: str) -> "Object":
         """Return a copy of a member that is an object."""
-        found = Object()
-        for key in self._keys(name):
-            found.members |= Object(self.members[key]).members
-        return found
+        return Object(self.raw(name))
 
     def set(self, name: str, value: Any) -> None:
         """Set a member."""
-        *others, key = self._keys(name) or [name]
-        for other in others:
-            del self.members[other]
-        self.members[key] = msgspec.Raw(value.encoded() if isinstance(value, Object) else msgspec.json.encode(value))
+        encoded = value.encoded() if isinstance(value, Object) else msgspec.json.encode(value)
+        self.members[self._key(name)] = msgspec.Raw(encoded)
 
     def encoded(self) -> bytes:
         """Return the object as JSON."""
         return msgspec.json.encode(self.members)
 
 
-def _decoded(raw: bytes | msgspec.Raw, kind: Any) -> Any:
+def _decoded(raw: bytes | msgspec.Raw, kind: Any, hook: Callable[[type, Any], Any] | None = None) -> Any:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return msgspec.json.decode(raw, type=kind, dec_hook=hook)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise invalid("docker-message", f"the body is not a container's configuration: {error}") from error
 
 
+def _folded(name: str) -> str:
+    """Return a name as dockerd compares it: without case, and of letters beyond ASCII only two equal one of ASCII."""
+    return name.lower().replace("\N{LATIN SMALL LETTER LONG S}", "s")
+
+
 def readable(body: bytes) -> bytes:
-    """Return a body as dockerd reads it, if it reads it differently from this module; raise INVALID if neither can."""
-    folded = body.lower()
-    is_repeated = any(folded.count(each) > 1 for each in _MERGED)
+    """Return a body as dockerd reads it, if it reads it differently from this module.
+
+    Raise INVALID if neither can; with the code ``REPEATED`` if it, or its ``HostConfig``, has a member more than once.
+    """
+    read = body if _is_readable(body) else _first_value(body)
+    for each in (read, Object(read).raw("HostConfig")):
+        _refuse_repeated([_folded(name) for name in _names(each)])
+    return read
+
+
+def _is_readable(body: bytes) -> bool:
     try:
         config = Object(body)
         labels_of(config), config.get("Env", list[str], [])
         resources_of(config), resources_of(config.inner("HostConfig"))
     except GovernorError:
-        return _first_value(body)
-    return _first_value(body) if is_repeated else body
+        return False
+    return True
+
+
+class _Name(str):
+    """The name of a member."""
+
+    __slots__ = ()
+
+
+_ANY_NAME: Final = _Name()
+
+
+def _names(raw: bytes | msgspec.Raw) -> list[str]:
+    """Return the names of an object's members, with repetitions."""
+    names: list[str] = []
+
+    def noted(_: type, name: str) -> _Name:
+        names.append(name)
+        return _ANY_NAME
+
+    _decoded(raw, dict[_Name, msgspec.Raw] | None, noted)
+    return names
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        [(name, _)] = Counter(names).most_common(1)
+        raise invalid(REPEATED, f"the body has the member {name[:_MAX_SHOWN]!r} more than once; send each member once")
 
 
 def _first_value(body: bytes) -> bytes:
@@ -105,19 +151,15 @@ def _first_value(body: bytes) -> bytes:
         raise invalid("docker-message", "the body is not a container's configuration, and too long to be read again")
     text = body.decode(errors="replace").lstrip(" \t\r\n")
     try:
-        value, _ = json.JSONDecoder(object_pairs_hook=_merged).raw_decode(text)
+        value, _ = json.JSONDecoder(object_pairs_hook=_unrepeated).raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise invalid("docker-message", f"the body is not a container's configuration: {error}") from error
     return _SURROGATE.sub("\ufffd", json.dumps(value, ensure_ascii=False)).encode()
 
 
-def _merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object in which repeated objects are merged, and other repeated members have their last value."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        before = found.get(key)
-        found[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
-    return found
+def _unrepeated(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    _refuse_repeated([name for name, _ in pairs])
+    return dict(pairs)
 
 
 def labels_of(config: Object) -> dict[str, str]:

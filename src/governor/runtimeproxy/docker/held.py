@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from governor.errors import GovernorError, Kind
 from governor.runtimeproxy.docker import responses
 from governor.runtimeproxy.docker.bodies import UntilClose
-from governor.runtimeproxy.docker.configuration import readable
+from governor.runtimeproxy.docker.configuration import REPEATED, readable
 from governor.runtimeproxy.docker.daemon import Daemon
 from governor.runtimeproxy.docker.exchange import Disconnected
 from governor.runtimeproxy.docker.heads import RequestHead, ResponseHead
@@ -168,7 +168,7 @@ class HeldExchange:
         """Hold the request and serve it; return whether another may follow on the connection.
 
         Raise OSError if dockerd cannot be reached, ``Disconnected`` if it does not answer, INVALID if the body is
-        malformed.
+        malformed or has a member more than once.
         """
         size = _LIMITS.max_held_body if self._framing.size is None else self._framing.size
         if size > _LIMITS.max_held_body:
@@ -176,8 +176,9 @@ class HeldExchange:
         async with _reserved(self._hooks.budget, size):
             if not await self._read_body():
                 return await self._pass_large()
+            body = await self._readable()
             try:
-                found = await self._identified()
+                found = await self._identified(body)
             except GovernorError as error:
                 return await self._pass_uncalled(error.kind, error.message)
             if found is None:
@@ -208,12 +209,19 @@ class HeldExchange:
                 return False
         return True
 
-    async def _identified(self) -> tuple[Call, ContainerRequest] | None:
+    async def _readable(self) -> bytes:
+        """Return the body as dockerd reads it, or as it is if that fails: then the plugins' failure policies decide."""
+        body = bytes(self._payload)
+        try:
+            return await self._hooks.read(body) if body else body
+        except GovernorError as error:
+            if error.code == REPEATED:
+                raise
+            return body
+
+    async def _identified(self, body: bytes) -> tuple[Call, ContainerRequest] | None:
         """Return what the request concerns, or None if no hook concerns it; raise if that cannot be found out."""
-        route, body = self._route, bytes(self._payload)
-        if body:
-            with contextlib.suppress(GovernorError):  # otherwise the plugins' failure policies decide
-                body = await self._hooks.read(body)
+        route = self._route
         if route.operation is Operation.CREATE:
             name = created_name(route.container, body)
             if name is None:

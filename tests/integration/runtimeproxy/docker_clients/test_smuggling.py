@@ -214,6 +214,21 @@ async def test_no_spelling_of_the_body_avoids_a_policy(with_policy: PolicyBed) -
     assert len(await with_policy.shares()) >= 7
 
 
+async def test_a_body_that_repeats_a_member_is_refused(with_policy: PolicyBed) -> None:
+    labels, image = json.dumps(with_policy.labels), json.dumps(with_policy.image)
+    bodies = (
+        f'{{"Image": {image}, "Labels": {labels}, "HostConfig": {{"Memory": 67108864}}, "HostConfig": {{}}}}',
+        f'{{"Image": {image}, "Labels": {labels}, "HostConfig": {{"Memory": 67108864}}, "hostconfig": {{}}}}',
+        f'{{"Image": {image}, "Labels": {labels}, "HostConfig": {{"Memory": 67108864, "memory": null}}}}',
+    )
+    for body in bodies:
+        async with raw_connection(with_policy.socket) as connection:
+            await connection.send(request(CREATE_LINE, body.encode()))
+            response = await connection.response()
+            assert (response.status, "more than once" in response.message) == (400, True), body
+    assert await with_policy.shares() == []
+
+
 async def test_containers_that_remove_themselves_leave_no_records_of_their_pod(with_policy: PolicyBed) -> None:
     bed = with_policy.proxied
     labels = [f"--label={name}={value}" for name, value in with_policy.labels.items()]

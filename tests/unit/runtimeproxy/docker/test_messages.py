@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governor.errors import GovernorError, Kind
-from governor.runtimeproxy.docker.configuration import readable
+from governor.runtimeproxy.docker.configuration import REPEATED, readable
 from governor.runtimeproxy.docker.messages import ContainerRequest, DockerCodec, DockerMessage
 from governor.runtimeproxy.docker.responses import STATUS, kind_of
 from governor.runtimeproxy.docker.routes import Operation
@@ -233,24 +233,58 @@ def test_the_kind_of_a_status(operation: Operation, status: int, expected: Kind 
         (b'{"a": 1}{"b": 2}', b'{"a": 1}'),
         (b'{"Env": ["A=\xff"]}', b'{"Env": ["A=\xef\xbf\xbd"]}'),
         (b'{"Env": ["A=\\ud800"]}', b'{"Env": ["A=\xef\xbf\xbd"]}'),
-        (b'{"Labels": {"a": "b"}, "Labels": {"c": "d"}}', b'{"Labels": {"a": "b", "c": "d"}}'),
-        (b'{"HostConfig": {"a": 1}, "HostConfig": {"b": 2}}', b'{"HostConfig": {"a": 1, "b": 2}}'),
+        (b'{"Labels": {"a": "b", "A": "c", "a": "d"}}', b'{"Labels": {"a": "b", "A": "c", "a": "d"}}'),
+        (
+            b'{"Healthcheck": {"a": 1, "a": 2}, "HostConfig": null}',
+            b'{"Healthcheck": {"a": 1, "a": 2}, "HostConfig": null}',
+        ),
     ],
 )
 def test_a_body_is_read_as_dockerd_reads_it(body: bytes, expected: bytes) -> None:
     assert readable(body) == expected
 
 
-def test_members_that_dockerd_merges_are_merged() -> None:
-    given = {"Labels": {"annotation.a": "1"}, "labels": {"annotation.b": None}, "HostConfig": {"CpuShares": 1}}
-    found = message(Call.CREATE_CONTAINER, {**given, "hostConfig": {"Memory": 2}})
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"HostConfig": {"Memory": 1}, "HostConfig": {"CpuShares": 2}}',
+        '{"HostConfig": {"Memory": 1}, "hostconfig": {"CpuShares": 2}}',
+        '{"HostConfig": {"Memory": 1}, "Host\\u0043onfig": {"CpuShares": 2}}',
+        '{"Ho\u017ftConfig": {"Memory": 1}, "HostConfig": {"CpuShares": 2}}',
+        '{"HostConfig": {"Memory": 1, "memory": 2}}',
+        '{"HostConfig": {"LogConfig": {"Type": "none"}, "LogConfig": {"Config": {}}}}',
+        '{"HostConfig": {"Memory": 1}, "HostConfig": null}',
+        '{"Labels": {"a": "b"}, "labels": {"c": "d"}}',
+        '{"Healthcheck": {"Test": []}, "Healthcheck": {"Retries": 1}}',
+        '{"CpuShares": 1, "cpuShares": 2}',
+        '{"HostConfig": {}, "HostConfig": {}} trailing',
+        '{"HostConfig": {}, "hostconfig": {}} trailing',
+    ],
+)
+def test_a_body_that_repeats_a_member_is_refused(body: str) -> None:
+    with pytest.raises(GovernorError, match="more than once") as raised:
+        readable(body.encode())
 
-    assert found.request.container is not None
-    assert found.request.container.annotations == {"a": "1", "b": ""}
-    assert found.request.container.resources == Resources(cpu_shares=1, memory_limit_in_bytes=2)
-    changed = edited(found, ((RESOURCES, "cpu_shares"), 5))
-    assert changed["hostConfig"] == {"CpuShares": 5, "Memory": 2}
-    assert "HostConfig" not in changed
+    assert raised.value.code == REPEATED
+
+
+def test_a_large_body_that_repeats_a_member_is_refused() -> None:
+    body = {"Env": ["x" * 2**21], "HostConfig": {"Memory": 1}, "hostConfig": {"Memory": 2}}
+    with pytest.raises(GovernorError, match="more than once"):
+        readable(json.dumps(body).encode())
+
+
+def test_a_name_that_dockerd_does_not_fold_is_another_name() -> None:
+    config = {"Ho\N{LATIN SMALL LIGATURE ST}Config": {"Memory": 1}, "Label\N{LATIN SMALL LETTER LONG S}": {"a": "b"}}
+    found = message(Call.CREATE_CONTAINER, config)
+
+    changed = edited(found, ((RESOURCES, "cpu_shares"), 5), (("labels", "by"), "p"))
+
+    assert changed == {
+        "Ho\N{LATIN SMALL LIGATURE ST}Config": {"Memory": 1},
+        "HostConfig": {"CpuShares": 5},
+        "Label\N{LATIN SMALL LETTER LONG S}": {"a": "b", "by": "p"},
+    }
 
 
 @given(body=st.binary(max_size=60))
