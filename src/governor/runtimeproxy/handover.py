@@ -6,8 +6,8 @@
 | accepts no more connections; sends ``serve`` | accepts connections, checks itself; sends ``ready`` and its version |
 | names the successor to systemd, ends watches, finishes its calls, exits | |
 
-If the successor exits or is not ready in time, the running proxy accepts connections again. What waits meanwhile waits
-in the sockets' backlog.
+If the successor exits or does not do its part in time, the running proxy accepts connections again. What waits
+meanwhile waits in the sockets' backlog. The files of the sockets are the running proxy's until ``ready``.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -30,6 +30,8 @@ from governor.runtimeproxy.ops.control import Upgraded
 from governor.runtimeproxy.ops.watchdog import ServiceManager
 
 START_TIMEOUT_S: Final = 30.0
+SERVE_TIMEOUT_S: Final = 10.0
+"""Neither proxy may accept connections for so long; with the watchdog's interval it is less than ``WatchdogSec``."""
 RETIRE_S: Final = 900.0
 """How long a replaced proxy may finish its calls; image pulls can take minutes."""
 _STOP_GRACE_S: Final = 2.0
@@ -112,10 +114,8 @@ class Successor:
                 process = await detached.start(
                     self._command, env=self._environment(theirs), descriptors=self._descriptors(theirs)
                 )
-            channel = _Channel(ours)
             try:
-                async with asyncio.timeout(START_TIMEOUT_S):
-                    version = await self._hand_over(channel)
+                version = await self._hand_over(_Channel(ours))
             except (OSError, EOFError) as error:
                 raise await self._failed(process, error) from error
         process.release()
@@ -127,19 +127,23 @@ class Successor:
         return Upgraded(os.getpid(), process.pid, version)
 
     async def _hand_over(self, channel: "_Channel") -> str:
-        await channel.expect(_STARTED)
+        async with _limit(START_TIMEOUT_S, "start"):
+            await channel.expect(_STARTED)
         for gate in self._servers:
             gate.pause()
-        await channel.send(_SERVE)
-        return await channel.expect(_READY)
+        async with _limit(SERVE_TIMEOUT_S, "serve"):
+            await channel.send(_SERVE)
+            return await channel.expect(_READY)
 
     async def _failed(self, process: Detached, error: Exception) -> GovernorError:
         """Continue to serve, end the successor, and return the reason."""
         for gate in self._servers:
             await gate.resume()
-        is_late = isinstance(error, TimeoutError)
-        exit_ = await process.stop(0 if is_late else _STOP_GRACE_S)
-        reason = f"was not ready within {START_TIMEOUT_S:.0f} s" if is_late else exit_.summary
+        if not isinstance(error, TimeoutError):
+            # Its end of the channel is closed, so it is about to exit by itself.
+            await process.exits_within(_STOP_GRACE_S)
+        exit_ = await process.stop(0)
+        reason = str(error) if isinstance(error, TimeoutError) else exit_.summary
         _log.error("the new version did not start; this one continues", pid=process.pid, reason=reason)
         message = f"the new version {reason}; the running one continues. The log has the reason."
         return GovernorError(Kind.UNAVAILABLE, "upgrade-failed", message)
@@ -154,6 +158,15 @@ class Successor:
         # The watchdog's interval applies to the successor as well, but not this process's id.
         inherited = {key: value for key, value in os.environ.items() if key != "WATCHDOG_PID"}
         return inherited | {HANDOVER: msgspec.json.encode(handover).decode()}
+
+
+@contextlib.asynccontextmanager
+async def _limit(seconds: float, act: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise TimeoutError(f"did not {act} within {seconds:.0f} s") from error
 
 
 class Predecessor:

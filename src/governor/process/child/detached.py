@@ -94,11 +94,16 @@ class Detached:
         ended = await asyncio.shield(self._exit)
         return ChildExit(ended.code, ended.signal, await asyncio.to_thread(self._output.tail))
 
+    async def exits_within(self, seconds: float) -> bool:
+        """Return whether the process has exited, after waiting that long at most."""
+        await asyncio.wait({self._exit}, timeout=seconds)
+        return not self.running
+
     async def stop(self, grace_s: float) -> ChildExit:
         """Send SIGTERM to the process group, and SIGKILL after ``grace_s`` or on cancellation."""
         self._signal(signal.SIGTERM)
         try:
-            await asyncio.wait({self._exit}, timeout=grace_s)
+            await self.exits_within(grace_s)
         finally:
             self._signal(signal.SIGKILL)
         return await self.wait()
