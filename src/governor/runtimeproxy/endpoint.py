@@ -25,7 +25,7 @@ class Endpoint:
         self.path = path
         self.listener = listener
         self.is_owned = is_owned
-        """Whether the file is removed on shutdown; the service manager keeps the sockets that it passes."""
+        """Whether the file is removed on shutdown; others keep the sockets that they pass, until ``own``."""
         self._identity: tuple[int, int] | None = _identity(path)
 
     def unreachable(self) -> str:
@@ -46,6 +46,10 @@ class Endpoint:
             if self.is_owned and identity is not None and _identity(self.path) == identity:
                 self.path.unlink()
 
+    def own(self) -> None:
+        """Remove the file on shutdown: the proxy that passed the socket has been replaced."""
+        self.is_owned = True
+
     def disown(self) -> None:
         """Leave the file to the proxy that this one was replaced by."""
         self.is_owned, self._identity = False, None
@@ -54,11 +58,12 @@ class Endpoint:
 def claim(path: Path, inheritance: Inheritance, mode: int = _MODE) -> Endpoint:
     """Return the inherited socket with this path, or listen on ``path``, replacing a stale socket.
 
+    An inherited one is not owned: as long as this process has not taken over, another one may serve there.
     Raise PRECONDITION ``socket-in-use`` if another process serves on it.
     """
     inherited = inheritance.at_path(path)
     if inherited is not None:
-        return Endpoint(path, inherited, is_owned=inheritance.owns(path))
+        return Endpoint(path, inherited, is_owned=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.parent):

@@ -75,7 +75,7 @@ class Inheritance:
         return self._take(socket.AF_INET, matches) or self._take(socket.AF_INET6, matches) or listen(address)
 
     def owns(self, path: Path) -> bool:
-        """Return whether this process must remove an inherited socket."""
+        """Return whether this process must remove an inherited socket once it has taken over."""
         return str(path) in self._owned
 
     def close_rest(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -195,16 +196,19 @@ def _trim(thread: ThreadPoolExecutor, peak_bytes: int) -> None:
 
 def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: Lifecycle) -> list[Component]:
     clock, manager = SystemClock(), ServiceManager(os.environ)
-    watchdog = Watchdog(
-        manager, lambda: core.front.probe(core.endpoint), clock, lambda: predecessor.take_over(governor.__version__)
-    )
     health_listener = start.inheritance.at_address(core.settings.health_listen)
-    health = HealthServer(health_listener, _checks(core, watchdog, lifecycle), core.registry)
     control = _control(core, start)
+    endpoints = [core.endpoint] if control is None else [core.endpoint, control.endpoint]
+    watchdog = Watchdog(
+        manager,
+        lambda: core.front.probe(core.endpoint),
+        clock,
+        lambda: _take_over(predecessor, start.inheritance, endpoints),
+    )
+    health = HealthServer(health_listener, _checks(core, watchdog, lifecycle), core.registry)
     if unused := start.inheritance.close_rest():
         _log.warning("inherited sockets that no setting names are closed", sockets=unused)
     servers: list[Gate] = [health] if control is None else [health, control]
-    endpoints = [core.endpoint] if control is None else [core.endpoint, control.endpoint]
     successor = Successor(start.command, [health_listener], endpoints, core.server, servers, manager)
     if control is not None:
         control.upgrade = successor.upgrade
@@ -221,6 +225,13 @@ def _components(core: _Core, start: Start, predecessor: Predecessor, lifecycle: 
         Component("server", core.server.run),
         Component("watchdog", watchdog.run),
     ]
+
+
+async def _take_over(predecessor: Predecessor, inheritance: Inheritance, endpoints: Sequence[Endpoint]) -> None:
+    await predecessor.take_over(governor.__version__)
+    for each in endpoints:
+        if inheritance.owns(each.path):
+            each.own()
 
 
 def _checks(core: _Core, watchdog: Watchdog, lifecycle: Lifecycle) -> Checks:

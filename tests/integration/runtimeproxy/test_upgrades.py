@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -159,6 +160,86 @@ async def test_a_version_that_does_not_start_replaces_nothing(
 
     assert {code for _, code, _ in load.codes} == {"OK"}, load.codes
     assert proxy.pid != pid
+
+
+class InstalledProxy(RuntimeProxy):
+    """A proxy that is started by a script, which a test replaces as an installation of another version does."""
+
+    _WORKS = "from governor.cli.main import main\nmain()\n"
+
+    def __init__(self, directory: Path, runtime: Path) -> None:
+        super().__init__(directory, runtime)
+        self._script = directory / "governor"
+        directory.mkdir()
+        self.install()
+
+    def install(self, version: str = "") -> None:
+        """Install a version that begins with these lines of Python."""
+        self._script.write_text(f"#!{sys.executable}\n{version}\n{self._WORKS}")
+        self._script.chmod(0o755)
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        *_, last = (index for index, word in enumerate(super().command()) if word == "governor.cli.main")
+        return [str(self._script), *super().command()[last + 1 :]]
+
+
+_STARTED = """
+import json, os, signal, socket
+channel = socket.socket(fileno=json.loads(os.environ["GOVERNOR_HANDOVER"])["channel"])
+channel.sendall(b"started\\n")
+assert channel.recv(64) == b"serve\\n"
+"""
+_FEW_DESCRIPTORS = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))"
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        pytest.param("raise SystemExit(3)", "exited with code 3", id="exits-at-once"),
+        # The address is for documentation only (RFC 5737); the sockets have been taken by then.
+        pytest.param(
+            "import sys\nsys.argv.append('--health-listen=203.0.113.1:1')", "exited with code", id="exits-late"
+        ),
+        pytest.param(f"{_STARTED}os._exit(3)", "exited with code 3", id="exits-before-it-accepts"),
+        pytest.param(f"{_STARTED}os.kill(os.getpid(), 9)", "was terminated by SIGKILL", id="is-killed"),
+        pytest.param(_FEW_DESCRIPTORS, "exited with code 1", id="cannot-accept"),
+        pytest.param("import signal\nsignal.pause()", "did not start within", id="hangs", marks=pytest.mark.soak),
+        pytest.param(f"{_STARTED}signal.pause()", "did not serve within", id="never-accepts", marks=pytest.mark.soak),
+    ],
+)
+async def test_a_version_that_fails_replaces_nothing(
+    start_fake_runtime: StartFakeRuntime,
+    start_server: StartServer,
+    start_cri_client: StartCriClient,
+    peer_directory: MakeDirectory,
+    version: str,
+    reason: str,
+) -> None:
+    runtime = await start_fake_runtime()
+    proxy = InstalledProxy(peer_directory(), runtime.socket)
+    await start_server(proxy)
+    client, pid, inode = await start_cri_client(proxy.socket), proxy.pid, proxy.socket.stat().st_ino
+    async with Load(client, 2) as load:
+        await load.more(4)
+        proxy.install(version)
+        assert reason in await upgrade_by_socket(proxy)
+        await load.more(4)
+        later = await start_cri_client(proxy.socket)
+        assert (await later.call("Version", wait_for_ready=True)).code == "OK"
+        # A check that began while neither process accepted connections may have failed.
+        await until(lambda: _is_healthy(proxy))
+        assert (proxy.pid, proxy.socket.stat().st_ino) == (pid, inode)
+        proxy.install()
+        await proxy.upgrade()
+        await load.more(4)
+
+    assert {code for _, code, _ in load.codes} == {"OK"}, load.codes
+    assert proxy.pid != pid
+
+
+async def _is_healthy(proxy: RuntimeProxy) -> bool:
+    return (await proxy.get("/healthz"))[0] == 200
 
 
 async def upgrade_by_socket(proxy: RuntimeProxy) -> str:

@@ -33,19 +33,22 @@ def handed_over(*listeners: socket.socket, owned: tuple[str, ...] = ()) -> Inher
     return inheritance
 
 
-@pytest.mark.parametrize("is_owned", [True, False])
-def test_an_inherited_socket_is_used_and_removed_only_by_its_owner(
-    tmp_path: Path, listener: socket.socket, is_owned: bool
+@pytest.mark.parametrize("has_taken_over", [True, False])
+def test_an_inherited_socket_is_used_and_removed_only_after_taking_over(
+    tmp_path: Path, listener: socket.socket, has_taken_over: bool
 ) -> None:
     path = tmp_path / "s"
-    inheritance = handed_over(listener, owned=(str(path),) if is_owned else ())
+    inheritance = handed_over(listener, owned=(str(path),))
     endpoint = claim(path, inheritance)
     with endpoint.listener, socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         endpoint.listener.accept()[0].close()
         assert endpoint.unreachable() == ""
+        if has_taken_over:
+            endpoint.own()
         endpoint.remove()
-    assert path.exists() is not is_owned
+    assert inheritance.owns(path)
+    assert path.exists() is not has_taken_over
 
 
 def test_a_socket_is_found_by_another_spelling_of_its_path(tmp_path: Path, listener: socket.socket) -> None:
