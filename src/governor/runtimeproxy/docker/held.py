@@ -115,8 +115,10 @@ class DockerHooks:
     def ended(
         self, route: Route, started: float, outcome: Outcome, status: int, exchange: "HeldExchange | None"
     ) -> None:
-        """Count a request that has ended, and report it to taps."""
+        """Count a request that has ended, and report it to taps; after a prune, compare the records with dockerd."""
         held = None if exchange is None else exchange.held
+        if route.is_prune:
+            self._records.mark_stale()
         if held is not None:
             self._metrics.count_call(str(held.call), outcome.value)
         if not self._tap.is_open:

@@ -64,6 +64,11 @@ class Route(msgspec.Struct, frozen=True):
         return self.method == "GET" and self.path == "/events"
 
     @property
+    def is_prune(self) -> bool:
+        """Return whether containers are removed that the request does not name."""
+        return self.method == "POST" and self.path == "/containers/prune"
+
+    @property
     def summary(self) -> str:
         """Return method and path for logs; the query may contain secrets."""
         return f"{self.method} {self.path}"

@@ -174,3 +174,20 @@ async def test_a_body_that_is_no_configuration_is_left_to_dockerd_or_refused(
 
     assert await docker_bed.proxy.metric("governor_proxy_held_bytes") == 0
     assert await received(plugin) == []
+
+
+async def test_a_prune_leaves_no_records(docker_bed: DockerBed, start_hook_plugin: StartHookPlugin) -> None:
+    await hooked(docker_bed, await start_hook_plugin())
+    kept = await docker_bed.create_sandbox()
+    await docker_bed.engine("POST", f"/containers/{kept}/start")
+    for uid in ("uid-2", "uid-3"):
+        sandbox = await docker_bed.create_sandbox(name=f"k8s_POD_web_shop_{uid}_0")
+        await docker_bed.create_container(sandbox, name=f"k8s_app_web_shop_{uid}_0")
+    await docker_bed.proxy.wait_for_metric('governor_proxy_records{kind="sandbox"}', 3)
+
+    pruned = await docker_bed.engine("POST", "/containers/prune")
+
+    assert len(pruned["ContainersDeleted"]) == 4
+    async with asyncio.timeout(30):  # before the next periodic comparison with dockerd
+        await docker_bed.proxy.wait_for_metric('governor_proxy_records{kind="sandbox"}', 1)
+        await docker_bed.proxy.wait_for_metric('governor_proxy_records{kind="container"}', 0)

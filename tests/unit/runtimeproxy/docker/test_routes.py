@@ -65,6 +65,12 @@ def test_only_events_are_a_watch() -> None:
     assert not route_of("GET", b"/containers/x/logs?follow=1").is_watch
 
 
+def test_a_prune_names_no_container() -> None:
+    assert route_of("POST", b"/v1.41/containers/prune?filters={}").is_prune
+    assert not route_of("POST", b"/v1.41/images/prune").is_prune
+    assert not route_of("DELETE", b"/containers/prune").is_prune
+
+
 def test_the_summary_has_no_query() -> None:
     assert route_of("POST", b"/v1.41/build?buildargs=secret").summary == "POST /build"
 
