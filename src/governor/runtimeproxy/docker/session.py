@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _BAD_REQUEST: Final = 400
 _LINGER_S: Final = 1.0
+_FIRST_REQUEST_S: Final = 2.0
+"""How long a new connection may take to send its first request when the program stops.
+
+Clients repeat a request only if its connection has served another one before.
+"""
 
 
 class DockerSession:
@@ -31,6 +36,8 @@ class DockerSession:
         self._upstream: PeerSocket | None = None
         self._exchange: Exchange | None = None
         self._drains = False
+        self._is_new = True
+        """No request has come yet."""
         self._is_refused = False
         self.route: Route | None = None
         """The route of the request that is served; None between two requests."""
@@ -75,6 +82,7 @@ class DockerSession:
             raw = await read_head(self.client, self._refuse_if_draining)
             if raw is None:
                 return False
+            self._is_new = False
             head = request_head(raw)
         except GovernorError as error:
             status = responses.HEAD_TOO_LARGE if error.kind is Kind.EXHAUSTED else _BAD_REQUEST
@@ -87,8 +95,13 @@ class DockerSession:
 
     def _refuse_if_draining(self) -> None:
         # Not within a head that is already on its way.
-        if self._drains and not self.client.has_data:
+        if self._drains and not self._is_new and not self.client.has_data:
             self.client.refuse_more()
+
+    def _refuse_if_new(self) -> None:
+        if self._is_new:
+            self._is_new = False
+            self._refuse_if_draining()
 
     async def _serve(self, head: RequestHead, route: Route) -> bool:
         hooks, started, outcome = self._server.hooks, time.time(), Outcome.RESET
@@ -157,6 +170,8 @@ class DockerSession:
         self._drains = True
         if end_watches and self.route is not None and self.route.is_watch:
             self.abort()
+        elif self._is_new:
+            asyncio.get_running_loop().call_later(_FIRST_REQUEST_S, self._refuse_if_new)
         elif self.route is None:
             self._refuse_if_draining()
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -63,6 +65,28 @@ async def test_bytes_pass_untouched_in_both_directions(front: Front) -> None:
 
     assert received == [request, second]
     assert answered == b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + answer + EMPTY
+
+
+@pytest.mark.parametrize("sent", [HEAD + b"\r\n", b""], ids=["late", "never"])
+async def test_a_connection_accepted_before_the_end_may_send_its_first_request(front: Front, sent: bytes) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(EMPTY)
+
+    proxy = await front(script)
+    async with connected(proxy.socket) as (reader, writer):
+
+        async def is_accepted() -> bool:
+            return await proxy.metric('governor_proxy_connections{mode="relayed"}') == 1
+
+        async def is_draining() -> bool:
+            return not proxy.socket.exists()
+
+        await until(is_accepted)
+        os.kill(proxy.pid, signal.SIGTERM)
+        await until(is_draining)
+        writer.write(sent)
+        assert await reader.read() == (EMPTY if sent else b"")
 
 
 AMBIGUOUS = [
