@@ -112,6 +112,15 @@ async def test_a_batch_is_written_in_parts_between_which_requests_are_handled(
     assert seen == {0, 2, 4, 6, 7}
 
 
+async def until_issued(batches: list[tuple[Delivery, ...]], number: int) -> None:
+    """Wait until so many batches are issued: a change is answered before."""
+
+    async def is_issued() -> bool:
+        return len(batches) == number
+
+    await until(is_issued)
+
+
 async def test_a_delivery_that_a_later_one_has_overtaken_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[tuple[str, int]]
 ) -> None:
@@ -120,8 +129,9 @@ async def test_a_delivery_that_a_later_one_has_overtaken_is_not_written(
     async with running(tmp_path) as bed, idle_watches(bed, ["r1", "r2"]) as takes:
         send = bed.services.issuer._announce_all
         monkeypatch.setattr(bed.services.issuer, "_announce_all", batches.append)
-        await bed.apply(layer("b"))
-        await bed.apply(layer("c"))
+        for number, value in enumerate("bc", start=1):
+            await bed.apply(layer(value))
+            await until_issued(batches, number)
         first, second = batches
         # Of each batch one delivery is written at once, and the other one later.
         send(first)
