@@ -72,7 +72,7 @@ async def test_a_process_from_before_an_interrupted_change_is_no_fresh_proof_of_
 
         assert process is not None
         assert acknowledged(report)
-        assert f"process {process.pid} " not in resource_report(report, "one").all_evidence[-1].text
+        assert f"process {process.pid} started" not in resource_report(report, "one").all_evidence[-1].text
 
 
 async def test_a_process_from_before_a_write_with_an_error_is_no_fresh_proof_of_it(
@@ -92,7 +92,7 @@ async def test_a_process_from_before_a_write_with_an_error_is_no_fresh_proof_of_
         report = await bed.wait_for_report(lambda it: it.sequence == 2 and acknowledged(it))
 
         assert process is not None
-        assert f"process {process.pid} " not in resource_report(report, "one").all_evidence[-1].text
+        assert f"process {process.pid} started" not in resource_report(report, "one").all_evidence[-1].text
 
 
 async def test_the_sidecar_of_a_killed_agent_is_stopped_before_a_new_one_starts(
