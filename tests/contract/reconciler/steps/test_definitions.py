@@ -138,6 +138,7 @@ async def test_modules_that_bring_the_same_definition_share_that_of_the_first(be
     for module in ("first", "second"):
         await bed.add(module, chart=chart, values=listed(custom("Part", bed.group, module)))
         await bed.deploy(module)
+    await bed.has_event("second", "Normal", "DefinitionsLeft")
     assert [reason for _, reason in await bed.reasons("second")].count("DefinitionsLeft") == 1
     await bed.delete("Installation", "first")
     found = await bed.shows("ModuleInstance", "first.local", lambda each: "CustomResourcesExist" in str(each["status"]))
