@@ -255,6 +255,9 @@ async def test_the_directories_of_version_0_1_are_upgraded_with_a_pending_delive
         (2, True, "")
     ]
 
+    async with running(server.data_dir) as bed:
+        migrated = await view(bed)  # before the agent reports again
+
     shutil.move(agent.state_dir, tmp_path / "state")
     shutil.move(tmp_path / "state" / "resources", tmp_path / "resources")
     async with connected_agent(tmp_path, daprd_binary, JumpingClock()) as upgraded:
@@ -262,7 +265,6 @@ async def test_the_directories_of_version_0_1_are_upgraded_with_a_pending_delive
         await until(lambda: has_rolled_back(upgraded), within_s=WITHIN_S)
         assert await loaded(upgraded) == ["one"]
         async with running(server.data_dir, port=port) as bed:
-            migrated = await view(bed)
             await shown(bed, 3)
             assert await loaded(upgraded) == ["two"]
             await bed.apply(store("three"))
