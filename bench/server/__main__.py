@@ -77,6 +77,7 @@ async def measure(directory: Path, options: argparse.Namespace) -> Figures:
             *reconnected,
             distinct,
             big,
+            options.tls,
         )
 
 

@@ -1,5 +1,7 @@
 """The table of `make bench-server`."""
 
+from msgspec.structs import replace
+
 from bench.server.report import table
 from bench.server.rounds import Spread
 from tests.unit.bench.server.samples import figures
@@ -14,6 +16,12 @@ def test_a_value_is_the_median_of_its_rounds_and_is_compared_with_its_aim() -> N
 
 def test_a_missed_aim_is_named() -> None:
     assert "| shared change: ms until answered | 400 | 300: missed |" in list(table([figures(answered=0.4)]))
+
+
+def test_memory_has_an_aim_of_its_own_with_tls() -> None:
+    plain, encrypted = figures(), replace(figures(), tls=True)
+    assert "| KiB of memory per agent above idle | 18.0 | 30: met |" in list(table([plain]))
+    assert "| KiB of memory per agent above idle | 18.0 | 60: met |" in list(table([encrypted]))
 
 
 def test_aims_are_shown_only_for_the_number_of_agents_that_they_are_for() -> None:
