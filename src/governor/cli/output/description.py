@@ -49,8 +49,8 @@ def _condition(condition: Condition, now: datetime) -> Iterator[str]:
     since = f" for {age(condition.since, now)}" if condition.since else ""
     checked = f", checked {age(condition.checked, now)} ago" if condition.checked else ""
     yield f"  {condition.type}: {condition.status}{since}{checked}, {condition.reason}: {one_line(condition.message)}"
-    for evidence in condition.evidence:
-        yield f"    {_evidence(evidence, now)}"
+    # The evidence of a workload repeats that of its resources.
+    yield from dict.fromkeys(f"    {_evidence(each, now)}" for each in condition.evidence)
 
 
 def _delivery(runtime: RuntimeView) -> Iterator[str]:

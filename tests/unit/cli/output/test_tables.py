@@ -142,6 +142,14 @@ def test_a_described_runtime_shows_conditions_evidence_delivery_and_report() -> 
     ]
 
 
+def test_a_condition_lists_evidence_of_several_findings_once() -> None:
+    condition = msgspec.structs.replace(VERIFIED, evidence=(SEEN, SEEN))
+
+    text = runtime_text(runtime(condition), NOW)
+
+    assert text.count("init_total rose by 1") == 1
+
+
 def test_describing_a_new_runtime_states_that_nothing_was_delivered_or_reported() -> None:
     text = runtime_text(runtime(AWAY, sequence=0), NOW)
     assert "no delivery yet" in text

@@ -296,7 +296,8 @@ class LocalPlatform:
         """Return the evidence of the write; a later reconcile without a write returns the same."""
         attempt = (delivery.sequence, delivery.attempt)
         if self._written is None or self._written[0] != attempt or planned.writes or planned.removals:
-            text = f"{len(planned.writes)} files written, {len(planned.removals)} removed"
+            written = len(planned.writes)
+            text = f"{written} file{'' if written == 1 else 's'} written, {len(planned.removals)} removed"
             self._written = (attempt, Evidence(_FILE, self._clock.now(), text))
         return self._written[1]
 
