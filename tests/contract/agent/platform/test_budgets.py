@@ -80,9 +80,9 @@ async def test_a_restart_that_violates_a_budget_for_a_whole_window_is_taken_back
     await create_budget(bed, "orders", 1)
     bed.kubelet.pending = True
     async with bed.agent(blobs) as agent:
-        waits = Once("the restart was taken back: PodDisruptionBudget orders is violated")
+        waits = Once("the restart was undone: PodDisruptionBudget orders is violated")
         found = await agent.converge(bed.delivery(resiliency(7), verifyWindowSeconds=5), waits)
         assert counts(found)["orders"].failed == counts(found)["orders"].total
         assert {(each.state, each.cause) for each in found.resources} == {(State.FAILED, Cause.RUNTIME)}
-        assert "the restart was taken back: PodDisruptionBudget orders is violated (0 healthy" in texts(found)
+        assert "the restart was undone: PodDisruptionBudget orders is violated (0 healthy" in texts(found)
         assert await bed.digest("orders") == ""

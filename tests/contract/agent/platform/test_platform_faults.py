@@ -228,7 +228,7 @@ class TestFailingRestart:
         async with bed.agent(blobs) as agent:
             found = await agent.converge(bed.delivery(resiliency(7)))
             assert causes(found) == {(State.FAILED, Cause.RUNTIME)}
-            assert "the restart was taken back: pod bare-" in texts(found)
+            assert "the restart was undone: pod bare-" in texts(found)
             assert "has no sidecar" in texts(found)
             assert await bed.digest("bare") == ""
             assert old <= await bed.uids("bare")
@@ -239,7 +239,7 @@ class TestFailingRestart:
         delivery = bed.delivery(resiliency(7))
         async with bed.agent(blobs) as agent:
             first = await agent.converge(delivery)
-            assert "the restart was taken back: pod seldom-" in texts(first)
+            assert "the restart was undone: pod seldom-" in texts(first)
             assert "check dapr-sidecar-injector; next try after 2" in texts(first)
             changes = await bed.restarts("seldom")
         async with bed.agent(blobs) as agent:
@@ -250,7 +250,7 @@ class TestFailingRestart:
             assert await bed.restarts("seldom") == changes
             await age_failure(bed, "seldom", timedelta(seconds=30))
             found = await agent.converge(delivery)
-            assert "the restart was taken back 2 times: pod seldom-" in texts(found)
+            assert "the restart was undone 2 times: pod seldom-" in texts(found)
             bed.injector.skipped.remove("seldom")
             await age_failure(bed, "seldom", timedelta(seconds=60))
             found = await agent.converge(delivery)
@@ -265,7 +265,7 @@ class TestFailingRestart:
             await agent.converge(delivery)
             await age_failure(bed, "soon", timedelta(seconds=30), failures=9)
             changes = await bed.restarts("soon")
-            assert "taken back 9 times" in texts(await agent.converge(delivery))
+            assert "undone 9 times" in texts(await agent.converge(delivery))
             assert await bed.restarts("soon") == changes
 
             bed.injector.skipped.remove("soon")
@@ -320,7 +320,7 @@ class TestFailingRestart:
 
             found = await agent.converge(bed.delivery(resiliency(7)), progress)
             assert found.verified, texts(found)
-            assert await bed.restarts("orders") == 1, "taken back"
+            assert await bed.restarts("orders") == 1, "undone"
 
     async def test_a_stateful_set_gets_its_old_pod_back(self, bed: Bed, blobs: FileBlobs) -> None:
         await bed.deploy("ledger", 1, "StatefulSet", serviceName="ledger")
@@ -568,7 +568,7 @@ class TestOutages:
 
 
 async def age_failure(bed: Bed, name: str, age: timedelta, failures: int = 0) -> None:
-    """Rewrite the record of a restart that was taken back, as if that were longer ago, and had been more often."""
+    """Rewrite the record of a restart that was undone, as if that were longer ago, and had been more often."""
     live = await bed.deployment(name)
     record = msgspec.json.decode(live["metadata"]["annotations"][RECORD], type=Record)
     aged = msgspec.structs.replace(record, failed=datetime.now(UTC) - age, failures=failures or record.failures)

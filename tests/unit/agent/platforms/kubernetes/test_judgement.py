@@ -377,7 +377,7 @@ def test_counts_grow_while_a_change_is_under_way_and_name_who_lacks_at_the_end()
 
 def test_a_failed_restart_fails_what_is_not_verified_with_its_cause() -> None:
     one = pod()
-    failure = Failure("the restart was taken back: pod x has no sidecar", Cause.RUNTIME)
+    failure = Failure("the restart was undone: pod x has no sidecar", Cause.RUNTIME)
     given = situation(
         CHANGED_LIMITS, before=probed(one, status()), now=probed(one, status()), failures={ORDERS: failure}
     )

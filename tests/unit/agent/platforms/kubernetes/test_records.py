@@ -72,10 +72,10 @@ class TestFailures:
 
     def test_the_text_says_when_and_what_failed(self) -> None:
         assert deferral(self.failed(2), "new", NOW, "dapr-1") == (
-            "the restart was taken back 2 times: no sidecar; next try after 2026-01-01 00:01:00+00:00, "
+            "the restart was undone 2 times: no sidecar; next try after 2026-01-01 00:01:00+00:00, "
             "sooner if Dapr's control plane changes"
         )
-        assert "was taken back: no sidecar" in deferral(self.failed(), "new", NOW, "dapr-1")
+        assert "was undone: no sidecar" in deferral(self.failed(), "new", NOW, "dapr-1")
 
     def test_a_change_of_the_control_plane_ends_all_but_the_shortest_wait(self) -> None:
         template = self.failed(9)

@@ -23,7 +23,7 @@ _MAX_REASON: Final = 300
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the agent did to a workload: for which digest, the annotation before, and how often it was written.
 
-    ``failures`` is how often the restart was taken back, ``failed`` when that was last, ``reason`` why, and
+    ``failures`` is how often the restart was undone, ``failed`` when that was last, ``reason`` why, and
     ``control_plane`` the revision of Dapr's control plane then.
     """
 
@@ -43,7 +43,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         times = f" {self.failures} times" if self.failures > 1 else ""
         again = (self.failed + _delay(self.failures)).isoformat(" ", "seconds")
         return (
-            f"the restart was taken back{times}: {self.reason}; next try after {again}, "
+            f"the restart was undone{times}: {self.reason}; next try after {again}, "
             "sooner if Dapr's control plane changes"
         )
 
@@ -68,7 +68,7 @@ def next_record(template: Template, digest: str) -> Record:
 
 
 def failed_record(template: Template, digest: str, reason: str, now: datetime, control_plane: str) -> Record:
-    """Return the record of a restart that is taken back; the agent's own revert counts as none by others."""
+    """Return the record of a restart that is undone; the agent's own revert counts as none by others."""
     last = template.record
     if last is None or last.digest != digest:
         last = Record(digest)

@@ -1,4 +1,4 @@
-"""The restarts of one delivery: starts what a plan asks for, one step at a time, and takes back what fails.
+"""The restarts of one delivery: starts what a plan asks for, one step at a time, and undoes those that fail.
 
 ``restart`` and ``roll`` decide, ``restarter`` writes. A step never waits for a roll.
 """
@@ -72,7 +72,7 @@ class Restarts:
         self._clean_ups: dict[WorkloadRef, float] = {}
         """Until when the eviction of pods that restarts left behind is waited for."""
         self.failures: dict[WorkloadRef, Failure] = {}
-        """Restarts that failed and were taken back, now or in an earlier try."""
+        """Restarts that failed and were undone, now or in an earlier try."""
         self._deferred: set[WorkloadRef] = set()
         """Those of an earlier try, which is not repeated yet: they do not keep others from restarting."""
         self.waiting: dict[WorkloadRef, str] = {}
@@ -101,7 +101,7 @@ class Restarts:
         return await self._restarter.dapr_control_plane()
 
     async def step(self, planned: Plan, workloads: Mapping[WorkloadRef, Workload], control_plane: ControlPlane) -> None:
-        """Observe the running restarts, take back those that fail, and start the next ones."""
+        """Observe the running restarts, undo those that fail, and start the next ones."""
         self._surroundings = Surroundings(self._restarter, control_plane)
         self._violations, self.notes_on = {}, {}
         self.failures = {ref: each for ref, each in self.failures.items() if ref not in self._deferred}
@@ -225,7 +225,7 @@ class Restarts:
         return await self._restarter.evict(pod) if pod is not None else ""
 
     async def _clean_up(self, planned: Plan, workloads: Mapping[WorkloadRef, Workload]) -> None:
-        """Evict the pods that restarts left behind after they were taken back, also by an earlier process."""
+        """Evict the pods that restarts left behind after they were undone, also by an earlier process."""
         left = {
             each.workload: pod
             for each in planned.workloads
@@ -250,8 +250,8 @@ class Restarts:
         record = await self._restarter.take_back(ref, roll.digest, reason, control_plane.revision)
         # A change that failed is rolled back, not tried again.
         again = record.text if record is not None and cause is Cause.RUNTIME else ""
-        self.failures[ref] = Failure(again or f"the restart was taken back: {reason}", cause)
-        _log.warning("restart taken back", workload=str(ref), reason=reason)
+        self.failures[ref] = Failure(again or f"the restart was undone: {reason}", cause)
+        _log.warning("restart undone", workload=str(ref), reason=reason)
 
 
 async def _unless_deleted(call: Awaitable[T], default: T) -> T:

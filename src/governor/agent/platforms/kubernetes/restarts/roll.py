@@ -28,7 +28,7 @@ class RollState(enum.StrEnum):
     """The template does not have the annotation: it was reverted, or the observation is older than the write."""
     DONE = "done"
     FAILED = "failed"
-    """The annotation is to be taken back."""
+    """The annotation is to be reset."""
     HELD = "held"
     """The controller has finished, but some pods keep their old template, as with the partition of a StatefulSet."""
 
@@ -100,7 +100,7 @@ def next_eviction(workload: Workload, digest: str) -> Pod | None:
 
 
 def left_behind(workload: Workload, digest: str) -> Pod | None:
-    """Return a pod of a restart that was taken back and that only an eviction replaces, or None.
+    """Return a pod of a restart that was undone and that only an eviction replaces, or None.
 
     A StatefulSet never replaces a pod that is not ready; without rolling updates no pod is replaced.
     """
@@ -127,7 +127,7 @@ def stranded(workload: Workload) -> Pod | None:
 
 
 def earlier_try(workload: Workload, digest: str) -> str:
-    """Return which pod of a restart that was taken back is not gone yet, or ``""``: it must not fail the next try."""
+    """Return which pod of a restart that was undone is not gone yet, or ``""``: it must not fail the next try."""
     if workload.restart_digest == digest:
         return ""
     return next((f"pod {pod.name} of an earlier try is not gone yet" for pod in _new_pods(workload, digest)), "")
