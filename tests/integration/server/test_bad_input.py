@@ -199,6 +199,12 @@ async def test_a_deep_document_is_rejected(bed: ServerBed) -> None:
         (b'{"dokuments": []}', "body-invalid"),
         (b'{"documents": [], "documents": []}', "json-duplicate-key"),
         (b'{"documents": [' + b'{"a":' * 100_000, "json-deep"),
+        (b'{"message": 1', "json-syntax"),
+        (b'{"message": 1}}', "json-syntax"),
+        (b"1\xff", "json-syntax"),
+        (b'{"message": 1, "documents": ' + b"[" * 100_000, "json-deep"),
+        (b'{"message": 1, "documents": [' + b"9" * 5000 + b"]}", "body-invalid"),
+        (b'{"documents": [{"a": ' + b"9" * 5000 + b"}]}", "body-invalid"),
         (b'{"message": "' + b"x" * 5000 + b'"}', "message-long"),
     ],
 )

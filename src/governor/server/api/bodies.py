@@ -89,19 +89,33 @@ def _too_large(max_bytes: int) -> GovernorError:
 
 def _decode(data: bytes, kind: Any) -> Any:
     try:
-        decoded = msgspec.json.decode(data, type=kind)
+        decoded = _decode_as(kind, data)
         # What is encoded exactly as its value has no key twice, as the small bodies of agents.
         if len(data) > _COMPARED_BYTES or msgspec.json.encode(decoded) != data:
             _UNIQUE.decode(data.decode())
     except RecursionError as error:
         raise invalid("json-deep", "the JSON is nested too deeply") from error
-    except msgspec.ValidationError as error:
-        path, reason = structs.explain(error, kind, json.loads(data))
-        place = f"{render(path)}: " if path else ""
-        raise invalid("body-invalid", f"the body does not match this endpoint: {place}{reason}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise invalid("json-syntax", f"the body is not JSON: {error}") from error
     return decoded
+
+
+def _decode_as(kind: Any, data: bytes) -> Any:
+    """Return a value of a type; malformed JSON behind a value of a wrong type is malformed, not mismatched."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        place, reason = _mismatch(error, kind, data)
+        raise invalid("body-invalid", f"the body does not match this endpoint: {place}{reason}") from error
+
+
+def _mismatch(error: msgspec.ValidationError, kind: Any, data: bytes) -> tuple[str, str]:
+    try:
+        path, reason = structs.explain(error, kind, msgspec.json.decode(data))
+    except msgspec.ValidationError:
+        # An integer has more digits than are decoded.
+        return "", str(error)
+    return f"{render(path)}: " if path else "", reason
 
 
 def _check_unique(pairs: list[tuple[str, Any]]) -> None:
