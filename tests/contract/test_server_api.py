@@ -10,7 +10,9 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from governor.domain.documents import DOCUMENT_TYPES
 from governor.domain.reports import State
+from governor.server.api.endpoints import Access
 from governor.server.api.routes import ENDPOINTS
 from governor.values.secret import Secret
 from governor.wire import credentials
@@ -127,3 +129,63 @@ async def test_a_problem_conforms_to_its_description(world: World) -> None:
     assert validator(world, schema).is_valid(problem)
     assert answer.status == problem["status"] == 401
     assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+MISSING = {"revision": "999"}
+NAMED = [each for each in ENDPOINTS if each.method == "GET" and "{" in each.path and each.access is not Access.SELF]
+
+
+@pytest.mark.parametrize("endpoint", NAMED, ids=lambda endpoint: endpoint.route)
+async def test_an_object_that_does_not_exist_is_answered_as_described(world: World, endpoint: Any) -> None:
+    responses = world.description["paths"][endpoint.route]["get"]["responses"]
+    names = {name: MISSING.get(name, "missing") for name in world.names}
+    headers = {"Authorization": f"Bearer {world.bed.admin_token.reveal()}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(world.bed.url + endpoint.route.format(**names)) as answer,
+    ):
+        content = responses.get("404", responses["default"])["content"]
+        assert answer.status == 404
+        assert answer.content_type in content
+        body = await (answer.text() if answer.content_type == "text/plain" else answer.json(content_type=None))
+        assert validator(world, content[answer.content_type]["schema"]).is_valid(body)
+
+
+RANGES = [(each, query.name) for each in ENDPOINTS for query in each.query if "maximum" in query.schema]
+
+
+@pytest.mark.parametrize(("endpoint", "name"), RANGES, ids=lambda part: getattr(part, "route", part))
+async def test_a_number_is_accepted_in_its_described_range_only(world: World, endpoint: Any, name: str) -> None:
+    described = world.description["paths"][endpoint.route]["get"]["parameters"]
+    schema = next(each["schema"] for each in described if each["name"] == name)
+    headers = {"Authorization": f"Bearer {world.bed.admin_token.reveal()}", "Accept": "application/json"}
+
+    async def status(number: int) -> int:
+        url = world.bed.url + endpoint.route.format(**world.names)
+        async with aiohttp.ClientSession(headers=headers) as session, session.get(url, params={name: number}) as answer:
+            return answer.status
+
+    lowest, highest = schema["minimum"], schema["maximum"]
+    assert 400 not in (await status(lowest), await status(highest))
+    assert (await status(lowest - 1), await status(highest + 1)) == (400, 400)
+
+
+async def test_the_described_kinds_of_documents_are_those_of_the_server(world: World) -> None:
+    (described,) = world.description["paths"][f"{PREFIX}/documents"]["get"]["parameters"]
+    assert described["schema"]["enum"] == sorted(DOCUMENT_TYPES)
+
+
+async def test_a_discriminator_names_values_of_its_property(world: World) -> None:
+    """Its mapping has only strings as keys, so a property with numbers is told apart by its schemas."""
+    components = world.description["components"]["schemas"]
+
+    def wrong(node: Any) -> list[str]:
+        children = list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else []
+        found = [name for child in children for name in wrong(child)]
+        if isinstance(node, dict) and isinstance(by := node.get("discriminator"), dict):
+            for value, ref in by["mapping"].items():
+                schema = components[ref.rpartition("/")[2]]["properties"][by["propertyName"]]
+                found += [] if value in schema["enum"] else [ref]
+        return found
+
+    assert wrong(world.description) == []

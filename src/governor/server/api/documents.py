@@ -1,5 +1,7 @@
 """Handlers for documents and revisions."""
 
+from typing import Final
+
 import msgspec
 
 from governor.domain.documents import DOCUMENT_TYPES, DocumentRef
@@ -14,8 +16,8 @@ from governor.wire import events
 from governor.wire.events import Event, encode
 from governor.wire.rest import DocumentView, RevisionProgress
 
-_DEFAULT_LIMIT = 50
-_MAX_LIMIT = 500
+MAX_LIMIT: Final = 500
+_DEFAULT_LIMIT: Final = 50
 
 
 async def list_documents(call: Call) -> Response:
@@ -40,8 +42,8 @@ async def list_revisions(call: Call) -> Response:
     """Return revisions, newest first."""
     requested, before = call.number("limit"), call.number("before")
     limit = _DEFAULT_LIMIT if requested is None else requested
-    if not 0 < limit <= _MAX_LIMIT:
-        raise invalid("limit", f"limit must be from 1 to {_MAX_LIMIT}")
+    if not 0 < limit <= MAX_LIMIT:
+        raise invalid("limit", f"limit must be from 1 to {MAX_LIMIT}")
     document = _ref(call.query["document"]) if "document" in call.query else None
     return Response(
         await call.services.store.read(

@@ -16,8 +16,12 @@ from governor.wire.rest import PREFIX
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
+PLAIN: Final = "text/plain"
 EVENTS: Final = "text/event-stream"
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+TEXT: Final[Mapping[str, Any]] = {"type": "string"}
+FLAG: Final[Mapping[str, Any]] = {"type": "boolean"}
+INTEGER: Final[Mapping[str, Any]] = {"type": "integer", "format": "int64"}
 
 
 class Access(enum.StrEnum):
@@ -119,7 +123,7 @@ class Query(NamedTuple):
 
     name: str
     description: str
-    type: str = "string"
+    schema: Mapping[str, Any] = TEXT
 
 
 class Endpoint(NamedTuple):
@@ -139,6 +143,8 @@ class Endpoint(NamedTuple):
     other_statuses: tuple[int, ...] = ()
     prefix: str = PREFIX
     max_body_bytes: int = MAX_BODY_BYTES
+    plain_404: bool = False
+    """Whether a missing object is answered with plain text, as the proof of concept does."""
     immediate: bool = False
     """Whether the handler never waits and its response has no body: it may be called without a task."""
 

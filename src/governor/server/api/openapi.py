@@ -7,18 +7,20 @@ from typing import Any, Final
 import msgspec
 
 import governor
-from governor.server.api.endpoints import EVENTS, JSON, YAML, Access, Endpoint
+from governor.server.api.endpoints import EVENTS, INTEGER, JSON, PLAIN, TEXT, YAML, Access, Endpoint
 from governor.wire.problems import Problem
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _REF: Final = "#/components/schemas/{name}"
+_IN_PATH: Final = {"revision": INTEGER, "sequence": INTEGER}
+"""Schemas of the parameters in paths that are not text."""
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Return the OpenAPI document."""
     types = [Problem, *dict.fromkeys(kind for each in endpoints for kind in (each.body, each.response) if kind)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
-    schema_of = dict(zip(types, schemas, strict=True))
+    schema_of = {kind: _without_discriminator(schema) for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
         paths.setdefault(each.route, {})[each.method.lower()] = _operation(each, schema_of)
@@ -33,6 +35,11 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
+def _without_discriminator(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without its discriminator, which maps only text, while the formats of reports are numbers."""
+    return {name: value for name, value in schema.items() if name != "discriminator"}
+
+
 def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
@@ -42,6 +49,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
         "parameters": _parameters(endpoint),
         "responses": {
             **{str(status): _response(endpoint, schema_of) for status in (endpoint.status, *endpoint.other_statuses)},
+            **_plain_404(endpoint),
             "default": {
                 "description": "A problem",
                 "content": {"application/problem+json": {"schema": schema_of[Problem]}},
@@ -53,13 +61,18 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     return operation
 
 
+def _plain_404(endpoint: Endpoint) -> dict[str, Any]:
+    content = {PLAIN: {"schema": TEXT}}
+    return {"404": {"description": "There is no such object", "content": content}} if endpoint.plain_404 else {}
+
+
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": _IN_PATH.get(name, TEXT)}
         for name in _PARAMETER.findall(endpoint.path)
     ]
     in_query = [
-        {"name": each.name, "in": "query", "description": each.description, "schema": {"type": each.type}}
+        {"name": each.name, "in": "query", "description": each.description, "schema": each.schema}
         for each in endpoint.query
     ]
     return in_path + in_query
@@ -67,7 +80,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 def _body(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     content = {JSON: {"schema": schema_of[endpoint.body]}}
-    return content | ({YAML: {"schema": {"type": "string"}}} if endpoint.yaml else {})
+    return content | ({YAML: {"schema": TEXT}} if endpoint.yaml else {})
 
 
 def _response(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from governor.domain.bundles import Delivery
 from governor.domain.documents import DocumentRef
 from governor.domain.roles import Role
-from governor.server.api.endpoints import Call, Response
+from governor.server.api.endpoints import PLAIN, Call, Response
 from governor.server.sources.poc_format import VERSION
 from governor.server.store.bundles import Contents
 from governor.server.store.deliveries import find_delivery, newest_deliveries
@@ -16,7 +16,6 @@ from governor.values.digest import digest
 from governor.values.trees import Manifest, masked
 from governor.wire.rest import PocEntity
 
-_TEXT: Final = "text/plain; charset=utf-8"
 # The response may contain unsealed values, which no cache may store.
 _HEADERS: Final = (("Cache-Control", "no-store"),)
 
@@ -34,7 +33,7 @@ async def get_runtime(call: Call) -> Response:
     name = call.path["runtime"]
     found = await call.services.store.read(lambda connection: _read(connection, call.services.contents, name))
     if name not in found:
-        return Response(b"entity not found", 404, _HEADERS, _TEXT)
+        return Response(b"entity not found", 404, _HEADERS, f"{PLAIN}; charset=utf-8")
     return Response(_entity(call, name, found[name]), headers=_HEADERS)
 
 

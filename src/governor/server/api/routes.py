@@ -1,13 +1,15 @@
 """The table of endpoints, the only definition of routing, access and the OpenAPI document."""
 
-from typing import Final
+from typing import Any, Final
 
 import governor
 from governor.domain.changes import Change, Revision
+from governor.domain.documents import DOCUMENT_TYPES
 from governor.domain.inventories import Inventory
 from governor.domain.reports import Check, Report
 from governor.server.api import changes, documents, inventories, openapi, poc, runtimes, tokens
-from governor.server.api.endpoints import Access, Call, Endpoint, Query, Response
+from governor.server.api.endpoints import FLAG, INTEGER, TEXT, Access, Call, Endpoint, Query, Response
+from governor.server.watch.progress import MAX_LISTED
 from governor.wire.deliveries import SignedDelivery
 from governor.wire.events import DELIVERY, NOTICE, PROGRESS
 from governor.wire.reports import Report1
@@ -40,6 +42,10 @@ async def describe(_call: Call) -> Response:
     return Response(openapi.document(ENDPOINTS))
 
 
+def _at_most(maximum: int, minimum: int = 1) -> dict[str, Any]:
+    return {**INTEGER, "minimum": minimum, "maximum": maximum}
+
+
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint(
         "POST",
@@ -53,9 +59,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         yaml=True,
         query=(
             Query("message", "Message of the change, for a YAML body"),
-            Query("dryRun", "Validate and preview without storing, for a YAML body", "boolean"),
-            Query("allowDeletions", "Allow large deletions, for a YAML body", "boolean"),
-            Query("allRuntimes", "List every affected runtime, for a YAML body", "boolean"),
+            Query("dryRun", "Validate and preview without storing, for a YAML body", FLAG),
+            Query("allowDeletions", "Allow large deletions, for a YAML body", FLAG),
+            Query("allRuntimes", "List every affected runtime, for a YAML body", FLAG),
         ),
     ),
     Endpoint("GET", "/changes/{change}", changes.get, Access.VIEWER, "Get a change by its id", response=Change),
@@ -66,7 +72,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.VIEWER,
         "List the newest version of each document",
         response=list[DocumentView],
-        query=(Query("kind", "Only documents of this kind"),),
+        query=(Query("kind", "Only documents of this kind", {**TEXT, "enum": sorted(DOCUMENT_TYPES)}),),
     ),
     Endpoint(
         "GET",
@@ -75,7 +81,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Access.VIEWER,
         "Get a version of a document",
         response=DocumentView,
-        query=(Query("version", "Version; the newest if omitted", "integer"),),
+        query=(Query("version", "Version; the newest if omitted", INTEGER),),
     ),
     Endpoint(
         "GET",
@@ -85,8 +91,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "List revisions, newest first",
         response=list[Revision],
         query=(
-            Query("limit", "Maximum number of revisions", "integer"),
-            Query("before", "Only revisions before this one", "integer"),
+            Query("limit", "Maximum number of revisions", _at_most(documents.MAX_LIMIT)),
+            Query("before", "Only revisions before this one", INTEGER),
             Query("document", "Only revisions that touched this document, Kind/name"),
         ),
     ),
@@ -102,7 +108,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         response=RevisionProgress,
         events=(PROGRESS,),
         query=(
-            Query("limit", "Maximum number of listed runtimes; counts are of all", "integer"),
+            Query("limit", "Maximum number of listed runtimes; counts are of all", _at_most(MAX_LISTED, minimum=0)),
             Query("runtime", "Only this runtime"),
         ),
     ),
@@ -114,12 +120,12 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "List runtimes with their status, ordered by name, page by page",
         response=list[RuntimeView],
         query=(
-            Query("limit", "Maximum number of runtimes", "integer"),
+            Query("limit", "Maximum number of runtimes", _at_most(runtimes.MAX_PAGE)),
             Query("after", "Only runtimes after this name; the header Link has the next page"),
             Query("name", "Only runtimes whose name contains this text"),
             Query("selector", "Only runtimes with these labels, for example region=eu,tier!=test"),
             Query("state", "Only runtimes in this state, for example Failed or NotWatching"),
-            Query("full", "With reports and evidence", "boolean"),
+            Query("full", "With reports and evidence", FLAG),
         ),
     ),
     Endpoint(
@@ -257,6 +263,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Get a runtime in the format of the proof of concept",
         response=PocEntity,
         prefix="",
+        plain_404=True,
     ),
     Endpoint(
         "GET",
