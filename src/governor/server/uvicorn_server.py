@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, cast
 
 import uvicorn
+from httptools import HttpParserError
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from governor.server.api.streams import OUTLET
 
 MAX_HEAD_BYTES: Final = 64 * 1024
+"""Limit of a head, and of what is between two parts of a body or behind the last one: chunk extensions, trailers."""
 HEAD_TIMEOUT_S: Final = 10.0
 LINGER_S: Final = 10.0
 """After the response, the rest of a request body is discarded for this long, so that a client that is still sending
@@ -83,14 +85,18 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Adds limits on the size and time of a request head and on the time of a body that is sent after its response, and
-    the outlet of a streamed response: it writes past ASGI, and knows what the peer has not read.
+    """Adds limits on the size and time of a request head, on the size of what surrounds a body, and on the time of a
+    body that is sent after its response, and the outlet of a streamed response: it writes past ASGI, and knows what the
+    peer has not read.
+
+    Trailers are discarded: no endpoint has any, and uvicorn would keep them all, as headers.
 
     A small request that arrived as a whole is held until its end, and answered without a task if that is possible.
     """
 
     on_lost: Callable[[], None] | None = None
-    _head_bytes = 0
+    _framing_bytes = 0
+    """What arrived since the last head or part of a body."""
     _head_deadline: asyncio.TimerHandle | None = None
     _in_head = False
     _linger_deadline: asyncio.TimerHandle | None = None
@@ -111,13 +117,12 @@ class _Protocol(HttpToolsProtocol):
             self.on_lost = None
 
     def data_received(self, data: bytes) -> None:
-        if self._head_deadline is not None:
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self.transport.abort()
-                return
-            self._head_bytes += len(data)
+        if self._framing_bytes > MAX_HEAD_BYTES:
+            self.transport.abort()
+            return
+        self._framing_bytes += len(data)
         super().data_received(data)
-        if self._in_head:
+        if self._in_head or self._is_idle():
             self._expect_head()
         if self._held is not None:
             # The rest of the body has not arrived.
@@ -125,24 +130,29 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes, self._in_head = 0, True
+        self._framing_bytes, self._in_head = 0, True
         cast("dict[str, Any]", self.scope)["extensions"] = {OUTLET: self}
 
     def on_headers_complete(self) -> None:
         self._head_complete()
-        self._body_pending = True
+        self._framing_bytes, self._body_pending = 0, True
+        self._require_unambiguous_head()
+        # Trailers arrive here and are discarded. The scope keeps the headers.
+        self.headers = []
         if self._may_be_held():
             self._held = bytearray()
         else:
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        self._framing_bytes = 0
         if self._held is None:
             super().on_body(body)
         else:
             self._held += body
 
     def on_message_complete(self) -> None:
+        self._framing_bytes = 0
         self._body_complete()
         if self._held is not None:
             status = self._status_at_once(bytes(self._held))
@@ -176,6 +186,21 @@ class _Protocol(HttpToolsProtocol):
         """Return whether the connection is closed."""
         return self.transport.is_closing()
 
+    def _require_unambiguous_head(self) -> None:
+        """Raise if a proxy may read the head differently: the parser rejects every other such head itself."""
+        names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
+            raise HttpParserError("a request has one host")
+        if b"transfer-encoding" in names and dict(self.headers)[b"transfer-encoding"].lower() != b"chunked":
+            raise HttpParserError("unknown transfer coding")
+
+    def _is_idle(self) -> bool:
+        """Return whether something else than a head has ended the keep-alive timeout, such as an empty line."""
+        last = cast("RequestResponseCycle | None", self.cycle)
+        is_answered = last is None or last.response_complete
+        return is_answered and not self._body_pending and self.timeout_keep_alive_task is None
+
     def _may_be_held(self) -> bool:
         """Return whether a request is the only one of its connection, and of the kind that may be answered at once."""
         last = cast("RequestResponseCycle | None", self.cycle)
@@ -192,7 +217,8 @@ class _Protocol(HttpToolsProtocol):
         if b"%" in self.url or b"?" in self.url or not self.url.startswith(b"/") or not self.url.isascii():
             return None
         application = cast("Application", self.app)
-        return application.status_at_once("POST", self.url.decode("ascii"), self.headers, body)
+        headers = cast("list[tuple[bytes, bytes]]", self.scope["headers"])
+        return application.status_at_once("POST", self.url.decode("ascii"), headers, body)
 
     def _send_status(self, status: int) -> None:
         """Send a response without a body."""

@@ -149,6 +149,19 @@ async def test_a_check_that_arrives_in_parts_is_answered(tmp_path: Path) -> None
             assert await exchange(bed, [request[:cut], request[cut:]], 1) == [204]
 
 
+async def test_a_trailer_is_not_a_header(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"), profile("orders", component("one", redisHost="a:1")))
+        agent = await bed.enrol("r1")
+        await agent.open_session()
+        check, token = msgspec.json.encode(Check(1, 1, agent.session, 1)), agent.credential()
+        known = await exchange(bed, [post(token, check)], 1)
+        head = f"POST {PREFIX}/runtimes/r1/checks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        end = f"0\r\nAuthorization: Bearer {token.reveal()}\r\n\r\n"
+        found = await exchange(bed, [f"{head}{len(check):x}\r\n".encode() + check + f"\r\n{end}".encode()], 1)
+    assert (known, found) == ([204], [401])
+
+
 async def test_a_known_token_is_rejected_by_a_check_as_soon_as_it_is_revoked(tmp_path: Path) -> None:
     async with running(tmp_path) as bed, bed.client() as admin:
         await bed.apply(runtime("r1"), profile("orders", component("one", redisHost="a:1")))

@@ -84,21 +84,69 @@ async def test_a_slow_request_head_is_aborted(tmp_path: Path, monkeypatch: pytes
         writer.close()
 
 
-async def test_an_oversized_request_head_is_aborted(tmp_path: Path) -> None:
+CHUNKED = f"POST {PREFIX}/enrol HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nX-Long: ", b"x" * 4096, id="head"),
+        pytest.param(CHUNKED + b"2\r\n{}\r\n0\r\n", b"X-Trailer: x\r\n" * 400, id="trailers"),
+        pytest.param(CHUNKED + b"2\r\n{}\r\n0\r\nX-Long: ", b"x" * 4096, id="trailer"),
+        pytest.param(CHUNKED + b"2;", b"x" * 4096, id="chunk extension"),
+        pytest.param(
+            f"GET {PREFIX}/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".encode(), b"\r\n" * 2048, id="empty lines"
+        ),
+    ],
+)
+async def test_what_a_client_sends_besides_a_body_is_bounded(tmp_path: Path, begin: bytes, part: bytes) -> None:
     async with running(tmp_path) as bed:
         reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
-        writer.write(b"GET / HTTP/1.1\r\nX-Long: ")
+        writer.write(begin)
         sent = 0
         with suppress(ConnectionError):
             async with asyncio.timeout(10):
                 while sent < 64 * uvicorn_server.MAX_HEAD_BYTES:
-                    writer.write(b"x" * 4096)
+                    writer.write(part)
                     await writer.drain()
                     await asyncio.sleep(0)
-                    sent += 4096
+                    sent += len(part)
         writer.close()
     assert reader.exception() is not None
     assert uvicorn_server.MAX_HEAD_BYTES < sent < 64 * uvicorn_server.MAX_HEAD_BYTES
+
+
+async def test_empty_lines_do_not_keep_an_idle_connection_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn_server, "HEAD_TIMEOUT_S", 0.2)
+    async with running(tmp_path) as bed:
+        reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+        writer.write(f"GET {PREFIX}/status HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        async with asyncio.timeout(10):
+            await reader.readuntil(b"}")
+            trickle = asyncio.create_task(_trickle(writer, b"\r\n"))
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await reader.readexactly(1)
+        trickle.cancel()
+        await asyncio.wait({trickle})
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param("", id="no host"),
+        pytest.param("Host: x\r\nHost: y\r\n", id="two hosts"),
+        pytest.param("Host: x\r\nTransfer-Encoding: gzip, chunked\r\n", id="unknown transfer coding"),
+    ],
+)
+async def test_a_head_that_a_proxy_may_read_differently_is_rejected(tmp_path: Path, headers: str) -> None:
+    async with running(tmp_path) as bed:
+        reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+        writer.write(f"GET {PREFIX}/openapi.json HTTP/1.1\r\n{headers}\r\n".encode())
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
 
 
 async def test_a_keep_alive_connection_serves_several_large_requests(tmp_path: Path) -> None:
@@ -146,10 +194,10 @@ async def test_slow_request_bodies_are_aborted(
     assert [answer.split()[1] for answer in answers] == [status] * SLOW_CLIENTS
 
 
-async def _trickle(writer: asyncio.StreamWriter) -> None:
-    """Send a byte now and then, each of which restarts uvicorn's keep-alive timeout."""
+async def _trickle(writer: asyncio.StreamWriter, part: bytes = b" ") -> None:
+    """Send a few bytes now and then, which restart uvicorn's keep-alive timeout each time."""
     with suppress(ConnectionError):
         while True:
-            writer.write(b" ")
+            writer.write(part)
             await writer.drain()
             await asyncio.sleep(0.05)
