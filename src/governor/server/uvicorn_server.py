@@ -7,12 +7,16 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, cast
 
+import msgspec
 import uvicorn
 from httptools import HttpParserError
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from governor.errors import invalid
+from governor.server.api.endpoints import PROBLEM
 from governor.server.api.streams import OUTLET
+from governor.wire.problems import problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Limit of a head, and of what is between two parts of a body or behind the last one: chunk extensions, trailers."""
@@ -99,6 +103,8 @@ class _Protocol(HttpToolsProtocol):
     """What arrived since the last head or part of a body."""
     _head_deadline: asyncio.TimerHandle | None = None
     _in_head = False
+    _reason = ""
+    """Why a head is rejected; ``""`` if by the parser."""
     _linger_deadline: asyncio.TimerHandle | None = None
     _body_pending = False
     _held: bytearray | None = None
@@ -186,14 +192,38 @@ class _Protocol(HttpToolsProtocol):
         """Return whether the connection is closed."""
         return self.transport.is_closing()
 
+    def send_400_response(self, msg: str) -> None:
+        """Send a problem, as for every other error, and close the connection; ``msg`` is always the same."""
+        found = problem(invalid("http-invalid", self._reason or "the request is not valid HTTP/1.1"))
+        body = msgspec.json.encode(found)
+        headers = (
+            *self.server_state.default_headers,
+            (b"content-type", PROBLEM.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        )
+        lines = [b"%s: %s\r\n" % header for header in headers]
+        self.transport.write(b"".join((STATUS_LINE[found.status], *lines, b"\r\n", body)))
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Ignore an offer to upgrade the protocol, which is not an error."""
+
     def _require_unambiguous_head(self) -> None:
-        """Raise if a proxy may read the head differently: the parser rejects every other such head itself."""
+        """Raise if a proxy may read the request differently: the parser rejects every other such request itself."""
         names = [name for name, _ in self.headers]
         hosts = names.count(b"host")
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
-            raise HttpParserError("a request has one host")
+            self._reject("the request must have one header Host")
         if b"transfer-encoding" in names and dict(self.headers)[b"transfer-encoding"].lower() != b"chunked":
-            raise HttpParserError("unknown transfer coding")
+            self._reject("the transfer coding must be chunked")
+        if self.parser.should_upgrade() and (b"transfer-encoding" in names or b"content-length" in names):
+            # The parser discards the body.
+            self._reject("a request with a body cannot upgrade the protocol; send it without the header Upgrade")
+
+    def _reject(self, reason: str) -> None:
+        self._reason = reason
+        raise HttpParserError(reason)
 
     def _is_idle(self) -> bool:
         """Return whether something else than a head has ended the keep-alive timeout, such as an empty line."""

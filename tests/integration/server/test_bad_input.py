@@ -1,7 +1,8 @@
 """Bad input is rejected with its location and reason, and changes nothing."""
 
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -40,9 +41,16 @@ async def rejection(bed: ServerBed, *documents: dict[str, Any], **options: Any) 
     return caught.value
 
 
-async def post(bed: ServerBed, path: str, data: bytes, media_type: str = "application/json", **query: str) -> Problem:
+async def post(
+    bed: ServerBed,
+    path: str,
+    data: bytes,
+    media_type: str = "application/json",
+    headers: Mapping[str, str] = MappingProxyType({}),
+    **query: str,
+) -> Problem:
     """Post a raw body and return the problem in the response."""
-    headers = {"Authorization": f"Bearer {bed.admin_token.reveal()}", "Content-Type": media_type}
+    headers = {"Authorization": f"Bearer {bed.admin_token.reveal()}", "Content-Type": media_type, **headers}
     async with (
         aiohttp.ClientSession() as session,
         session.post(bed.url + PREFIX + path, data=io.BytesIO(data), headers=headers, params=query) as response,
@@ -223,6 +231,15 @@ async def test_a_dry_run_query_with_a_json_body_is_rejected(bed: ServerBed) -> N
 
 async def test_an_unknown_media_type_is_rejected(bed: ServerBed) -> None:
     assert (await post(bed, "/changes", b"<a/>", "application/xml")).type == "content-type"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [("Content-Encoding", "gzip", "content-encoding"), ("If-Match", '"1"', "if-match-header")],
+)
+async def test_a_header_that_would_have_no_effect_is_rejected(bed: ServerBed, name: str, value: str, code: str) -> None:
+    body = msgspec.json.encode({"documents": [runtime("r2")]})
+    assert (await post(bed, "/changes", body, headers={name: value})).type == code
 
 
 YAML = """\

@@ -1,11 +1,13 @@
 """The server as a process: health, metrics, limits on connections, graceful shutdown."""
 
 import asyncio
+import logging
 import signal
 from contextlib import aclosing, suppress
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from demo.programs import GovernorServer
@@ -13,12 +15,15 @@ from governor.client import Client
 from governor.errors import GovernorError
 from governor.server import uvicorn_server
 from governor.server.services import DEFAULT_TIMING
+from governor.wire.problems import Problem
 from governor.wire.rest import PREFIX, ChangeRequest
 from testbed.pytest_plugin import StartServer
 from testbed.waiting import until
 from tests.integration.server.bed import component, profile, running, runtime
 
 SLOW_CLIENTS = 200
+UPGRADE = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+"""What curl with ``--http2`` sends on plain HTTP."""
 
 
 async def test_health_and_metrics_are_served_apart_from_the_api_until_sigterm_closes_streams(
@@ -137,16 +142,35 @@ async def test_empty_lines_do_not_keep_an_idle_connection_open(tmp_path: Path, m
         pytest.param("", id="no host"),
         pytest.param("Host: x\r\nHost: y\r\n", id="two hosts"),
         pytest.param("Host: x\r\nTransfer-Encoding: gzip, chunked\r\n", id="unknown transfer coding"),
+        pytest.param("Host: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n", id="two lengths"),
+        pytest.param(f"Host: x\r\n{UPGRADE}Content-Length: 2\r\n", id="body with an upgrade"),
     ],
 )
-async def test_a_head_that_a_proxy_may_read_differently_is_rejected(tmp_path: Path, headers: str) -> None:
+async def test_a_request_that_is_read_differently_by_others_is_rejected(tmp_path: Path, headers: str) -> None:
     async with running(tmp_path) as bed:
         reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
         writer.write(f"GET {PREFIX}/openapi.json HTTP/1.1\r\n{headers}\r\n".encode())
         async with asyncio.timeout(10):
             answer = await reader.read()
         writer.close()
-    assert answer.startswith(b"HTTP/1.1 400 ")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    found = msgspec.json.decode(body, type=Problem)
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head
+    assert (found.status, found.type) == (400, "http-invalid")
+
+
+async def test_an_offer_to_upgrade_the_protocol_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(tmp_path) as bed:
+        reader, writer = await asyncio.open_connection(bed.address.host, bed.address.port)
+        request = f"GET {PREFIX}/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bed.admin_token.reveal()}\r\n"
+        for headers in (UPGRADE, ""):
+            writer.write(f"{request}{headers}\r\n".encode())
+            async with asyncio.timeout(10):
+                answer = await reader.readuntil(b"}}")
+            assert answer.startswith(b"HTTP/1.1 200 ")
+        writer.close()
+    assert [record.message for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 async def test_a_keep_alive_connection_serves_several_large_requests(tmp_path: Path) -> None:

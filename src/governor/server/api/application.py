@@ -18,7 +18,7 @@ from governor.process.telemetry import logging
 from governor.process.tls import is_loopback
 from governor.server.api import streams
 from governor.server.api.bodies import decode_small, read_body
-from governor.server.api.endpoints import Access, Call, Endpoint, Events, Response, check_access, not_found
+from governor.server.api.endpoints import PROBLEM, Access, Call, Endpoint, Events, Response, check_access, not_found
 from governor.server.identity.known_credentials import Principal
 from governor.server.services import Services
 from governor.server.watch.hub import TOO_MANY_WATCHES
@@ -27,7 +27,6 @@ from governor.wire.problems import problem
 
 _ANONYMOUS: Final = Principal("nobody", "")
 _LEGACY: Final = Principal("legacy", "", is_legacy=True)
-_PROBLEM: Final = "application/problem+json"
 _EXTRA_HEADERS: Final[dict[Kind, tuple[tuple[str, str], ...]]] = {
     Kind.UNAUTHENTICATED: (("WWW-Authenticate", "Bearer"),),
     Kind.UNAVAILABLE: (("Retry-After", "1"),),
@@ -117,7 +116,7 @@ class _MethodNotAllowedError(GovernorError):
         super().__init__(Kind.UNIMPLEMENTED, "method-unknown", f"this path allows only {self.allowed}")
 
     def response(self) -> Response:
-        return Response(msgspec.structs.replace(problem(self), status=405), 405, (("Allow", self.allowed),), _PROBLEM)
+        return Response(msgspec.structs.replace(problem(self), status=405), 405, (("Allow", self.allowed),), PROBLEM)
 
 
 class _Resource:
@@ -234,7 +233,7 @@ def _problem_response(error: Exception, route: str) -> Response:
     elif error.kind is Kind.INTERNAL:
         _log.error("request failed", route=route, code=error.code, error=error.message)
     body = problem(error)
-    return Response(body, body.status, _EXTRA_HEADERS.get(error.kind, ()), _PROBLEM)
+    return Response(body, body.status, _EXTRA_HEADERS.get(error.kind, ()), PROBLEM)
 
 
 async def _send(send: Send, response: Response) -> None:

@@ -35,6 +35,10 @@ async def read_body(
     if endpoint.body is None:
         return None
     media_type = _media_type(endpoint, headers)
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise invalid(
+            "content-encoding", "the body must not be compressed; send it without the header Content-Encoding"
+        )
     try:
         async with asyncio.timeout(timeout_s):
             free_bytes = 0 if media_type == YAML else _INLINE_BYTES

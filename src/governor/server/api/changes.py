@@ -18,6 +18,10 @@ SOURCE = "request"
 
 async def submit(call: Call) -> Response:
     """Submit a change; errors in YAML text carry line numbers."""
+    if "if-match" in call.headers:
+        # A condition that has no effect must not become an unconditional change.
+        message = "the header If-Match has no effect here; send a JSON body, with the versions of documents in ifMatch"
+        raise invalid("if-match-header", message)
     if isinstance(call.body, ChangeRequest):
         if call.query:
             # A dryRun in the wrong place must not become a real change.

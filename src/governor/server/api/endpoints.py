@@ -17,6 +17,7 @@ from governor.wire.rest import PREFIX
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 PLAIN: Final = "text/plain"
+PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 TEXT: Final[Mapping[str, Any]] = {"type": "string"}

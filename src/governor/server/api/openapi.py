@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 import governor
-from governor.server.api.endpoints import EVENTS, INTEGER, JSON, PLAIN, TEXT, YAML, Access, Endpoint
+from governor.server.api.endpoints import EVENTS, INTEGER, JSON, PLAIN, PROBLEM, TEXT, YAML, Access, Endpoint
 from governor.wire.problems import Problem
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
@@ -52,7 +52,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
             **_plain_404(endpoint),
             "default": {
                 "description": "A problem",
-                "content": {"application/problem+json": {"schema": schema_of[Problem]}},
+                "content": {PROBLEM: {"schema": schema_of[Problem]}},
             },
         },
     }
