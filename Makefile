@@ -95,10 +95,10 @@ clean: ## Remove what set-up and tests left in this directory (the per-user cach
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-environment:
+environment: ## Make the virtual environment with the locked dependencies
 	@tools/bootstrap
 
-servers:
+servers: ## Download or build every server that the tests need
 	@tools/bootstrap $(SERVERS)
 
 demo-servers:
