@@ -65,7 +65,10 @@ async def _create_key(state: AgentState, name: str) -> Ed25519PrivateKey:
 def check_token(token: Secret | None, membership: Membership | None) -> JoinToken | None:
     """Return the join token to try, or None if it was used or rejected before. Raise if it is for another runtime."""
     if membership is None and token is None:
-        message = "this agent has not joined a server yet; pass a token of `governor token join` by --join-token-file"
+        message = (
+            "this agent has not joined a server yet; create a join token with `governor token join RUNTIME` and pass "
+            "its file with --join-token-file"
+        )
         raise GovernorError(Kind.PRECONDITION, "not-joined", message)
     given = read_join_token(token) if token else None
     if membership is None or given is None:

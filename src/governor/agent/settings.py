@@ -76,14 +76,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "runtime-governor"
     agent_name: Annotated[
         str,
-        msgspec.Meta(description="Name of the agent's state in that namespace; agents of other runtimes need others."),
+        msgspec.Meta(description="Name of the agent's state in that namespace; each agent needs its own."),
     ] = "governor-agent"
     namespaces: Annotated[
         tuple[str, ...], msgspec.Meta(description="The only namespaces that the agent manages in the cluster.")
     ] = ()
     sidecar_access: Annotated[
         Literal["auto", "direct", "proxy"],
-        msgspec.Meta(description="How sidecars are reached: by pod IP, through the API server, or what works."),
+        msgspec.Meta(description="How sidecars are reached: by pod IP, through the API server, or whichever works."),
     ] = "auto"
     adopted_managers: Annotated[
         tuple[str, ...], msgspec.Meta(description="Field managers whose Dapr resources the agent takes over.")

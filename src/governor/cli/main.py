@@ -42,13 +42,13 @@ COMMANDS: Final = {
     "token": Entry("governor.cli.commands.token:token", "Create, list and revoke tokens."),
     "doctor": Entry("governor.cli.commands.doctor:doctor", "Check this installation and show how to fix problems."),
     "server": Entry("governor.server.commands:server", "Run the server."),
-    "db": Entry("governor.server.database_commands:db", "Back up or restore the server's database."),
+    "db": Entry("governor.server.database_commands:db", "Back up, restore or prune the server's database."),
     "agent": Entry("governor.agent.commands:agent", "Run the agent of one runtime."),
     "reconciler": Entry(
-        "governor.reconciler.commands:reconciler", "Run the reconciler of modules, or prepare a cluster for it."
+        "governor.reconciler.commands:reconciler", "Run the reconciler of Helm charts, or prepare a cluster for it."
     ),
-    "module": Entry("governor.reconciler.commands:module", "Show the modules of clusters."),
-    "cluster": Entry("governor.reconciler.commands:cluster", "Show the clusters that modules are installed in."),
+    "module": Entry("governor.reconciler.commands:module", "Show, render, compare or roll back modules."),
+    "cluster": Entry("governor.reconciler.commands:cluster", "Show clusters, or make one reconcile itself."),
     "runtime-proxy": Entry(
         "governor.runtimeproxy.commands:runtime_proxy", "Run the runtime proxy, or inspect a running one."
     ),

@@ -1,7 +1,7 @@
 """Makes a cluster reconcile itself: this process is its reconciler until the one in the cluster takes over.
 
-Everything is done by what the reconciler does anyway: the chart of the reconciler is a module, and the process that
-installs it may be interrupted and started again.
+The reconciler's own chart is a module like any other, so bootstrap only runs the reconciler. It may be interrupted and
+started again.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ JOIN_SECRET: Final = f"{AGENT}-join"
 
 
 class Bootstrap(msgspec.Struct, frozen=True):
-    """What a cluster is to get."""
+    """What to install in a cluster."""
 
     namespace: str
     modules: tuple[OwnModule, ...]

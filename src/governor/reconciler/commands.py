@@ -35,7 +35,7 @@ def hub_options(command: F) -> F:
     wrapped: Any = with_hub
     text = f"The hub namespace.  [env: {variable}; default: {NAMESPACE}]"
     wrapped = click.option("-n", "--namespace", default=NAMESPACE, envvar=variable, metavar="NAME", help=text)(wrapped)
-    text = "Context of the kubeconfig; default: its current one."
+    text = "Context of the kubeconfig; default: its current context."
     wrapped = click.option("--context", default="", metavar="NAME", help=text)(wrapped)
     text = "Kubeconfig of the hub's cluster; default: KUBECONFIG, then ~/.kube/config."
     path = click.Path(path_type=Path, dir_okay=False)
@@ -62,7 +62,7 @@ def reconciler(settings: Settings) -> int | None:
 def install(hub: Hub, create_namespace: bool) -> None:
     """Install or upgrade the kinds of the reconciler, and create the Cluster `local`.
 
-    Run it again for each new version: stored objects are kept, also if versions were skipped. A Cluster `local` that
+    Run it again for each new version: stored objects are kept, even if versions were skipped. A Cluster `local` that
     exists is not changed. The reconciler itself is installed by its chart, or runs wherever a kubeconfig works.
     """
     from governor.reconciler import queries  # noqa: PLC0415
@@ -72,7 +72,7 @@ def install(hub: Hub, create_namespace: bool) -> None:
 
 @click.group("module")
 def module() -> None:
-    """Show the modules of clusters, render their charts, and compare both."""
+    """Show the modules of clusters, render their charts, and compare the two."""
 
 
 @module.command("list")
@@ -111,7 +111,7 @@ def describe_module(hub: Hub, name: str, cluster: str, output: Format) -> None:
     help="YAML file with Modules, Channels, Installations and Clusters to compare with, as if the hub had them; "
     "repeat it for several, - is standard input.",
 )
-@click.option("--manifest", "with_manifest", is_flag=True, help="Show what would be applied, too.")
+@click.option("--manifest", "with_manifest", is_flag=True, help="Also show what would be applied.")
 @click.option("--cluster", default="local", show_default=True, metavar="NAME", help="The cluster of the module.")
 @hub_options
 @output_option
@@ -184,11 +184,11 @@ def render_module(
 
 @module.command("rollback")
 @click.argument("name")
-@click.option("--undo", is_flag=True, help="Withdraw the request: the desired version is applied again.")
+@click.option("--undo", is_flag=True, help="Withdraw the rollback: apply the desired version again.")
 @click.option("--cluster", default="local", show_default=True, metavar="NAME", help="The cluster of the module.")
 @hub_options
 def rollback_module(hub: Hub, name: str, undo: bool, cluster: str) -> None:
-    """Roll a module back to what was ready last with another spec, until its spec changes again."""
+    """Roll a module back to the last state that was ready with another spec, until its spec changes."""
     from governor.reconciler import queries  # noqa: PLC0415
 
     click.echo(queries.rollback_module(hub, name, cluster, undo=undo))
@@ -224,9 +224,9 @@ def describe_cluster(hub: Hub, name: str, output: Format) -> None:
     "--image",
     required=True,
     metavar="REPOSITORY[:TAG]",
-    help="Image of the governor; default of the tag: this version.",
+    help="Image of the governor; the default tag is this version.",
 )
-@click.option("--with-server", is_flag=True, help="Install the server and an agent, too, as modules like any other.")
+@click.option("--with-server", is_flag=True, help="Also install the server and an agent, as modules like any other.")
 @click.option(
     "--agent-namespace",
     "agent_namespaces",
@@ -234,7 +234,7 @@ def describe_cluster(hub: Hub, name: str, output: Format) -> None:
     metavar="NAME",
     help="With --with-server: a namespace that the agent manages; repeat it for several.",
 )
-@click.option("--timeout", default=600.0, show_default=True, metavar="SECONDS", help="How long to wait in all.")
+@click.option("--timeout", default=600.0, show_default=True, metavar="SECONDS", help="Maximum time to wait.")
 @hub_options
 def bootstrap_cluster(
     hub: Hub, image: str, with_server: bool, agent_namespaces: tuple[str, ...], timeout: float

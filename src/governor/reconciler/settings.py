@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60.0
     chart_cache: Annotated[
         Path | None,
-        msgspec.Meta(description="Directory for charts; default: one below the directory for temporary files."),
+        msgspec.Meta(description="Directory for charts; default: one below the system's temporary directory."),
     ] = None
     renderers: Annotated[
         int, msgspec.Meta(description="Number of charts that are rendered at the same time, each in a process.", ge=1)

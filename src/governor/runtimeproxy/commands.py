@@ -109,8 +109,9 @@ def explain(settings: Settings, pod: str, output: Format) -> None:
 def upgrade(settings: Settings) -> None:
     """Replace the running proxy by the installed version, without an outage.
 
-    The running proxy runs again the command that started it, and hands its sockets over. It ends watches, finishes the
-    calls in progress and exits. If the new version does not start, the running one continues and this command fails.
+    The running proxy runs its own command again and hands its sockets over to the new process. It ends watches,
+    finishes the calls in progress and exits. If the new version does not start, the running one continues and this
+    command fails.
     """
     from governor.runtimeproxy.ops.control_client import ControlClient  # noqa: PLC0415
 

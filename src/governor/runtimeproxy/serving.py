@@ -1,4 +1,4 @@
-"""The server of kubelet's socket in no protocol: accepts clients, and drains their sessions on shutdown."""
+"""The server of kubelet's socket for any protocol: accepts clients, and drains their sessions on shutdown."""
 
 import asyncio
 import sys

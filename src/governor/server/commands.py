@@ -12,7 +12,7 @@ from governor.server.settings import Settings
 def server(settings: Settings) -> int | None:
     """Run the server: accept documents, send deliveries to agents, store their reports.
 
-    The commands below do not run it. They print a file of its data directory, for example in a pod:
+    The commands below do not start a server. They print a file of its data directory, for example in a pod:
     `kubectl exec governor-server-0 -- governor server admin-token`.
     """
     context = click.get_current_context()

@@ -50,7 +50,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A node in its parent; ``line`` is that of its key or list item, also if the node is an alias."""
+    """A node in its parent; ``line`` is that of its key or list item, even if the node is an alias."""
 
     line: int
     node: Node

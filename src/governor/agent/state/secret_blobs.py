@@ -105,7 +105,7 @@ class SecretBlobs:
     async def raise_epoch(self, above: int) -> int:
         """Return the epoch of this process, raised above another one; CONFLICT if another process has opened the state.
 
-        A later process has a higher one, also if the state was lost meanwhile and something else remembers an epoch.
+        A later process has a higher one, even if the state was lost meanwhile and something else remembers an epoch.
         """
         async with self._lock:
             with self._explained():

@@ -51,7 +51,7 @@ def change_options(function: F) -> F:
 
 _allow_deletions_option: Final = click.option("--allow-deletions", is_flag=True, help="Allow large deletions.")
 _all_runtimes_option: Final = click.option(
-    "--all-runtimes", is_flag=True, help="Show every affected runtime, not one line for all that change alike."
+    "--all-runtimes", is_flag=True, help="Show every affected runtime instead of one line for all with the same change."
 )
 _CHANGE_OPTIONS: Final = (
     _all_runtimes_option,

@@ -194,7 +194,7 @@ def _check_namespaces(facts: ClusterFacts) -> Iterator[CheckResult]:
         elif not each.exists and will_be_created:
             yield CheckResult(subject, ok("Exists", "Missing", "it does not exist yet"), _CREATES)
         elif not each.exists:
-            condition = problem("Exists", "Missing", "it does not exist, and the agent's Role would be in it")
+            condition = problem("Exists", "Missing", "it does not exist, and the agent needs a Role in it")
             yield CheckResult(subject, condition, f"kubectl create namespace {name}")
         elif f"namespace {name}" not in facts.unreadable:
             yield CheckResult(subject, ok("Exists", "Exists", "it exists"))
@@ -268,8 +268,8 @@ def _check_network(facts: ClusterFacts, governor_server: str) -> Iterator[CheckR
 def _restricted_ingress(namespace: str, policies: Iterable[str]) -> CheckResult:
     text = f"ingress is restricted by {_listing(policies)}"
     next_step = (
-        "allow the agent's namespace the ports 3501 and 9090 of the sidecars; otherwise it asks them through the API "
-        "server (sidecarAccess)"
+        "allow the agent's namespace the ports 3501 and 9090 of the sidecars; otherwise the agent reaches them through "
+        "the API server (sidecarAccess)"
     )
     return CheckResult(f"ingress of {namespace}", ok("Network", "Restricted", text), next_step)
 

@@ -37,7 +37,7 @@ runtime.add_command(join_command)
 @runtime.command("hold")
 @click.argument("name", metavar="ID")
 @click.option("--for", "for_s", type=Duration(), required=True, help="Duration of the hold, for example 2h.")
-@click.option("--reason", required=True, help="Reason of the hold; shown with the runtime.")
+@click.option("--reason", required=True, help="Reason for the hold; shown with the runtime.")
 @wait_options
 @connection_options()
 def hold(name: str, for_s: int, reason: str, **options: Any) -> int:

@@ -127,7 +127,7 @@ class Writer:
             return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error, code=FOREIGN)
         if self._settings.refuse_foreign and not will_own(live, self._owner, self._settings):
             others = ", ".join(sorted(managers_of(live))) or "an unknown client"
-            error = f"exists already and is managed by {others}; delete it, or adopt it from there"
+            error = f"exists already and is managed by {others}; delete it, or adopt it"
             return ObjectResult(task.desired.ref, Outcome.REFUSED, error=error, code=FOREIGN)
         if is_terminating(live):
             return _terminating(task.desired.ref, live)

@@ -88,7 +88,7 @@ def owners_to_find(contents: Collection[Content], kinds: Collection[tuple[str, s
 def without_collected(
     contents: Iterable[Content], later: Iterable[Content], owners: Collection[tuple[str, str]]
 ) -> list[Content]:
-    """Return the contents without those that the garbage collector deletes: none of their owners exists any more.
+    """Return the contents without those that the garbage collector deletes: their owners no longer exist.
 
     ``later`` are all objects of the kinds ``owners``, listed after the contents. A ReplicaSet, for example, is deleted
     before its pods.

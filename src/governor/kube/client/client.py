@@ -61,7 +61,7 @@ class Client:
     def impersonating(self, user: str) -> Self:
         """Return a client of the same server whose requests impersonate a user, such as a service account.
 
-        It shares the access of this client, also when that is updated, and its circuit, rate limit and discovery, whose
+        It shares the access of this client, even when that is updated, and its circuit, rate limit and discovery, whose
         requests do not impersonate. PRECONDITION if requests of this client impersonate already.
         """
         impersonation = Impersonation(user)

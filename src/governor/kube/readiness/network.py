@@ -56,7 +56,7 @@ def service(manifest: Object) -> Readiness:
 
 
 def ingress(manifest: Object) -> Readiness:
-    """Return READY also without an address, since many controllers never publish one; require it by a rule."""
+    """Return READY even without an address, since many controllers never publish one; require it by a rule."""
     addresses = convert(manifest, _Ingress).status.addresses
     if not addresses:
         return ready("NoAddress", "its controller has published no address")

@@ -152,7 +152,7 @@ class ListWatch(Generic[V]):
             raise protocol_error("an event", f"its type is {event_type}")
 
     def _is_kept(self, each: Entry[V]) -> bool:
-        """Return whether the store holds the object; also if it is unreadable, because it may be one to keep."""
+        """Return whether the store holds the object, even an unreadable one, because it may be one to keep."""
         return self._keep is None or isinstance(each, Unreadable) or self._keep(each)
 
     def _raise_watch_error(self, body: bytes) -> NoReturn:

@@ -77,7 +77,7 @@ class WritableStore(Store[V]):
             return (*self.remove(ref), *self.put(ref, new))
         if isinstance(new, Unreadable):
             new = msgspec.structs.replace(new, last=_last_view(old))
-        self._entries[ref] = new  # also if equal: its resourceVersion is newer
+        self._entries[ref] = new  # even if equal: its resourceVersion is newer
         if old is None:
             self._reindex(ref, None, new)
             return (Added(ref, new),)

@@ -93,7 +93,7 @@ class HistogramChild:
 
     @contextmanager
     def time(self) -> Iterator[None]:
-        """Observe how many seconds the block takes, also if it raises."""
+        """Observe how many seconds the block takes, even if it raises."""
         began_s = time.perf_counter()
         try:
             yield

@@ -92,7 +92,7 @@ class ThreadWriter:
         self._notice = notice
         self._pending = bytearray()
         """Lines not yet written; no list of lines, whose memory would depend on their number."""
-        # Reentrant: a finalizer may log at any point, also while its thread holds the lock.
+        # Reentrant: a finalizer may log at any point, even while its thread holds the lock.
         self._lock = threading.RLock()
         self._removed = threading.Condition(self._lock)
         self._wake = SimpleQueue[None]()  # Costs the logging thread less than a Condition.

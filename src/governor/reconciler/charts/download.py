@@ -1,4 +1,4 @@
-"""Bounded downloads over HTTP, with errors of ours."""
+"""Bounded downloads over HTTP; failures are GovernorErrors."""
 
 import asyncio
 import ssl
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
     status: int
     challenge: str
-    """How the server wants clients to authenticate themselves, if the status is 401."""
+    """The challenge for clients to authenticate, if the status is 401."""
     body: bytes
 
 
@@ -47,7 +47,7 @@ def _verification(authorities: str, place: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=authorities)
     except ssl.SSLError as error:
-        message = f"the certificates that {place} is verified with cannot be read: correct the Secret"
+        message = f"the CA certificates for {place} cannot be read: correct the Secret"
         raise invalid("certificates", message) from error
 
 

@@ -59,7 +59,7 @@ def _chart_digest(manifest: bytes, place: str) -> str:
 
 
 class _Repository:
-    """A repository of a registry, which may want clients to authenticate themselves."""
+    """A repository of a registry, which may require authentication."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, access: Access) -> None:
         parts = urlsplit(url)
@@ -90,7 +90,7 @@ class _Repository:
         try:
             token = msgspec.json.decode(body, type=_Token)
         except msgspec.DecodeError as error:
-            raise GovernorError(Kind.UNAVAILABLE, "oci-token", f"{url}: the answer is no token") from error
+            raise GovernorError(Kind.UNAVAILABLE, "oci-token", f"{url}: the response contains no token") from error
         return {"Authorization": f"Bearer {token.token or token.access_token}"}
 
 
@@ -99,7 +99,9 @@ def _token_url(challenge: Mapping[str, str], repository: str) -> str:
     realm = challenge.get("realm", "")
     parts = urlsplit(realm)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
-        raise GovernorError(Kind.DENIED, "oci-token", f"the registry wants credentials to be sent to {realm!r}")
+        raise GovernorError(
+            Kind.DENIED, "oci-token", f"the registry asks for credentials to be sent without TLS to {realm!r}"
+        )
     query = {"scope": f"repository:{repository}:pull"}
     if "service" in challenge:
         query["service"] = challenge["service"]

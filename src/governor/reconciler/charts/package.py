@@ -58,7 +58,7 @@ def _walk(directory: Path) -> Iterator[tuple[Path, int]]:
         elif stat.S_ISREG(status.st_mode):
             yield path, status.st_size
         else:
-            raise invalid("chart-link", f"{path} is a link or a special file, which a chart must not have")
+            raise invalid("chart-link", f"{path} is a link or a special file, which a chart must not contain")
 
 
 def _read(path: Path, size: int, budget: _Budget) -> bytes:
@@ -108,7 +108,9 @@ def _decompressed(content: bytes, place: str) -> bytes:
 def _name(member: tarfile.TarInfo, place: str) -> str:
     path = PurePosixPath(member.name)
     if not member.isreg():
-        raise invalid("chart-link", f"{place}: {member.name} is a link or a special file, which a chart must not have")
+        raise invalid(
+            "chart-link", f"{place}: {member.name} is a link or a special file, which a chart must not contain"
+        )
     is_below = len(path.parts) > 1
     if path.is_absolute() or ".." in path.parts or not is_below:
         raise invalid("chart-archive", f"{place}: {member.name} is not below the directory of the chart")
@@ -127,7 +129,7 @@ def pack(files: Mapping[str, bytes], name: str) -> bytes:
 
 
 def read_all(chart: Path) -> dict[str, bytes]:
-    """Return the files of a chart, also those of packed dependencies in its directory ``charts``."""
+    """Return the files of a chart, including those of packed dependencies in its directory ``charts``."""
     files = read_directory(chart) if chart.is_dir() else read_archive(chart.read_bytes(), chart.name)
     return _with_dependencies(files, _MAX_DEPTH)
 

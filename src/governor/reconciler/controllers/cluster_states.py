@@ -111,7 +111,7 @@ def _escalated(context: Context[Cluster], failure: Failure | None) -> int:
 
 
 def _removal(context: Context[Cluster]) -> str:
-    """Return which module is being removed, or ``""``: no run of its own is started for it by who only watches."""
+    """Return which module is being removed, or ``""``: a process that only watches starts no run for it."""
     found = context.store(ModuleInstance).find("cluster", context.key.name)
     return next((f"{each.metadata.name} is being removed" for each in found if _is_deleted(each)), "")
 

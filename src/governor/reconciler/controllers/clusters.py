@@ -1,6 +1,6 @@
-"""Keeps the ModuleInstances of each Cluster as its Installations ask for.
+"""Keeps the ModuleInstances of each Cluster as its Installations require.
 
-Whatever cannot be resolved or read stays as it is; ``removal`` decides what may be removed.
+What cannot be resolved or read stays as it is; ``removal`` decides what may be removed.
 """
 
 from collections.abc import Iterable
@@ -153,7 +153,9 @@ async def _place(context: Context[Cluster]) -> Outcome:
     if isinstance(converged.outcome, Failed):
         context.event("NotPlaced", str(converged.outcome.error), EventType.WARNING)
     if isinstance(converged.outcome, Done) and late:
-        return Waiting(f"the Installations of {listed(late)} have changed; their watch is late", RECHECK_S)
+        return Waiting(
+            f"the Installations of {listed(late)} have changed, but their watch has not delivered that yet", RECHECK_S
+        )
     return converged.outcome
 
 

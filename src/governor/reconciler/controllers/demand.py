@@ -79,7 +79,7 @@ def reason_of(name: str, result: Work | Halt) -> str:
     if isinstance(result, Unreachable | Paused):
         return ""  # it is compared again when the cluster answers, or is not paused
     if isinstance(result, Work):
-        return "" if result.is_settled else f"{name} is not as it was applied"
+        return "" if result.is_settled else f"{name} differs from what was applied"
     return f"{name}: {result.problem.reason}"
 
 

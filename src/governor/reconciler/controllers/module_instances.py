@@ -361,7 +361,8 @@ def _report_left(context: Context[Any], result: Work | Halted | Paused) -> None:
     """Announce the definitions that stay as they are; the same announcement is not repeated."""
     work = result.work if isinstance(result, Halted) else result
     if isinstance(work, Work) and (left := work.left_definitions):
-        message = f"{listed(map(str, left))}: exists already and is not the module's; left as it is, and not upgraded"
+        named = listed(map(str, left))
+        message = f"{named}: exists already and does not belong to the module; it stays as it is and is not upgraded"
         context.event("DefinitionsLeft", message, EventType.NORMAL, run_annotations(correlation_id()))
 
 

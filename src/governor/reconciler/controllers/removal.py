@@ -1,7 +1,7 @@
 """Whether a ModuleInstance may be removed: the absence of its Installation from a cache is not enough.
 
 The API server must confirm that the Installation is gone or no longer selects the cluster. One that vanished with the
-definition of Installations was not deleted for itself, also if the definition exists again.
+definition of Installations was not deleted for itself, even if the definition exists again.
 """
 
 from collections.abc import Sequence

@@ -75,4 +75,4 @@ class Adopted(Part, frozen=True):
     time: Time
     """When it was complete."""
     next_step: str
-    """What to do so that the former owner lets go of the objects."""
+    """How to release the objects from the former owner."""

@@ -46,9 +46,9 @@ class OnFailure(enum.StrEnum):
     """What happens when the failure of a change is escalated."""
 
     HOLD = "hold"
-    """The module stays as far as the change has come."""
+    """The module stays where the change stopped."""
     ROLLBACK = "rollback"
-    """The module goes back to what was ready last."""
+    """The module returns to the last state that was ready."""
 
 
 _VALUES_RULE: Final = Rule(
@@ -82,7 +82,7 @@ class ValuesKey(Part, frozen=True):
 
 
 class ValuesSource(Part, frozen=True):
-    """Values from outside of the Installation. If the source or its key is missing, nothing is applied."""
+    """Values from a Secret or ConfigMap. If the source or its key is missing, nothing is applied."""
 
     secret_ref: ValuesKey | None = None
     """Values in a Secret."""
@@ -141,11 +141,11 @@ class InstallationSpec(Part, frozen=True):
     allow_downgrade: bool = False
     """Allow a version that is older than the applied one; otherwise it is refused."""
     on_failure: OnFailure = OnFailure.HOLD
-    """What happens when the failure of a change is escalated: hold, or rollback to what was ready last."""
+    """What happens when the failure of a change is escalated: hold, or rollback to the last state that was ready."""
 
 
 class InstallationStatus(Status, frozen=True, gc=False):
-    """How far an Installation is out."""
+    """On which clusters the module of an Installation is ready."""
 
     state: State | None = None
     """The worst state of its module on the clusters."""
@@ -170,7 +170,7 @@ class Installation(Resource, frozen=True, kw_only=True):
     ]
     """What to install, where and how."""
     status: InstallationStatus = InstallationStatus()
-    """How far the Installation is out, as last observed."""
+    """The state of the Installation, as last observed."""
 
     def selects(self, cluster: str, labels: Mapping[str, str]) -> bool:
         """Whether the module is enabled on the Cluster of this name and these labels."""

@@ -45,7 +45,7 @@ class Protection(enum.StrEnum):
     """How the objects of a module are protected from changes by others."""
 
     NONE = "none"
-    """Not at all: changes of others are neither looked for nor repaired, whatever the drift policy says."""
+    """Not at all: changes by others are neither detected nor repaired, whatever the drift policy says."""
     DRIFT = "drift"
     """As the drift policy says."""
     POLICY = "policy"
@@ -80,7 +80,7 @@ class Chart(Part, frozen=True):
     """Secret with the credentials of the registry or web server, in the hub namespace: username and password, or a
     .dockerconfigjson."""
     ca_secret: SecretKey | None = None
-    """Certificates of the authorities that the registry or web server is verified with, instead of the system's."""
+    """Certificates of the CAs that sign the certificate of the registry or web server, instead of the system's."""
 
 
 class ReadinessRule(readiness_rules.Rule, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class DriftPolicy(Part, frozen=True):
     """What happens when another client changes what a module has applied."""
 
     mode: Drift = Drift.ENFORCE
-    """Whether a difference is looked for, and repaired. Quote "off": in YAML it is a boolean otherwise."""
+    """Whether differences are detected and repaired. Quote "off": in YAML it is a boolean otherwise."""
     ignored: Annotated[tuple[IgnoredFields, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
     """Fields that keep their live values and never count as drift."""
 

@@ -97,7 +97,7 @@ class ModuleInstanceSpec(Part, frozen=True):
     on_failure: OnFailure = OnFailure.HOLD
     """What happens when the failure of a change is escalated."""
     hold: Problem | None = None
-    """If set, nothing is applied, repaired or removed: what is wanted cannot be resolved any more."""
+    """If set, nothing is applied, repaired or removed: the desired spec can no longer be resolved."""
 
 
 class Operation(enum.StrEnum):

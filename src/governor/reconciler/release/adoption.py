@@ -1,4 +1,4 @@
-"""How the objects of another owner are recognised, and how that owner lets go of them afterwards. Pure."""
+"""How the objects of another owner are recognised, and how that owner releases them afterwards. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -41,7 +41,7 @@ class FormerOwner(msgspec.Struct, frozen=True):
     marks: tuple[Mapping[str, str], ...]
     """Labels and annotations of its objects, alternatively."""
     next_step: str
-    """How it lets go of the objects without deleting them."""
+    """How it releases the objects without deleting them."""
     release: Release | None = None
     """The Helm release that it consists of, if any."""
     is_release_required: bool = False

@@ -1,4 +1,4 @@
-"""The renderer without a compiled program of ours: one ``helm template`` per rendering.
+"""The renderer that needs no compiled program of this project: one ``helm template`` per rendering.
 
 It cannot answer ``lookup``, adds the cluster's API versions to those that Helm assumes, and does not know what a chart
 has read. What a chart generates is found by rendering it twice.

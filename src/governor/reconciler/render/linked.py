@@ -143,7 +143,9 @@ class RendererProcess:
 
 async def _answer(request: Request, call: LookupCall) -> bytes:
     if request.lookup is None:
-        raise GovernorError(Kind.INTERNAL, "renderer-protocol", "the renderer asks for an object that it must not need")
+        raise GovernorError(
+            Kind.INTERNAL, "renderer-protocol", "the renderer requested an object although it may look up none"
+        )
     try:
         return frames.encode_answer(await request.lookup(call))
     except GovernorError as error:

@@ -94,7 +94,7 @@ class Catalogue(msgspec.Struct, frozen=True):
         return self.instances.get(self._ref(MODULE_INSTANCE.kind, instance_name(module, cluster)))
 
     def instances_on(self, cluster: str) -> Iterator[Entry[ModuleInstance]]:
-        """Yield the ModuleInstances of a cluster, also those that could never be read."""
+        """Yield the ModuleInstances of a cluster, including those that could never be read."""
         yield from self.instances.find("cluster", cluster)
         for entry in self.instances.values():
             _, _, of_cluster = entry.metadata.name.partition(".")

@@ -1,7 +1,7 @@
 """How the live definition of a kind becomes the shipped one. Pure.
 
 Nothing that is stored is lost: a version that etcd still has objects of stays in the definition until they are stored
-in the new one, also if releases were skipped. A definition of a newer release is left as it is.
+in the new one, even if releases were skipped. A definition of a newer release is left as it is.
 """
 
 import enum

@@ -95,7 +95,7 @@ class DefinitionInstaller:
         return await self._client.apply(CUSTOM_RESOURCE_DEFINITIONS, definition, manager=MANAGER, force=True)
 
     async def _migrate(self, kind: Definition, planned: Plan) -> int:
-        """Store all objects of a kind anew, record that no other version is stored any more, and return their number.
+        """Store all objects of a kind anew, record that no other version is stored, and return their number.
 
         The API server writes an object whose stored version changes even if the patch is empty.
         """

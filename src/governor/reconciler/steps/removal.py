@@ -1,4 +1,4 @@
-"""Removes a module from its cluster: hooks, then its objects, in reverse order; nothing of ours stays behind.
+"""Removes a module from its cluster: hooks, then its objects, in reverse order; the reconciler leaves nothing behind.
 
 Custom resources that others have made of the module's kinds stop the removal before the operator that serves them is
 gone. What is removed is listed in the inventory, so that neither the chart nor the Module is needed.

@@ -118,7 +118,7 @@ class Retry(enum.Enum):
     ON_CHANGE = "on change"
     """A watch reports the action of a user."""
     RECHECK = "recheck"
-    """A watch reports it; for safety also after an interval."""
+    """A watch reports it; an interval is a safeguard."""
     BACKOFF = "backoff"
     """Later and later; no watch may report it."""
 

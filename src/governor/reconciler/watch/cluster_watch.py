@@ -91,7 +91,7 @@ class ClusterWatch:
         return next((each.problem for each in self._watches() if each.problem), "")
 
     def follow(self, kinds: Iterable[ApiResource]) -> None:
-        """Watch kinds before an inventory names them, and until none does any more."""
+        """Watch kinds before an inventory names them, and until none does."""
         for kind in {(each.group, each.kind) for each in kinds}:
             if not self._named[kind]:
                 self._followed.add(kind)

@@ -1,4 +1,4 @@
-"""The watch of one kind, also while the cluster does not serve it.
+"""The watch of one kind, even while the cluster does not serve it.
 
 A kind whose definition vanishes is no longer requested. It is requested again when the caller asks for it, and after
 a slow interval.

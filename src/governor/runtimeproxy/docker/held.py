@@ -304,7 +304,7 @@ class HeldExchange:
         return done.result()
 
     async def _after(self, held: Held, response: ResponseHead, body: bytes | None) -> Rejected | None:
-        """Record the response, or None for one that was not read, and notify plugins: also if the client has gone."""
+        """Record the response, or None for one that was not read, and notify plugins, even if the client has gone."""
         dispatcher, error = self._hooks.dispatcher, responses.kind_of(self._route.operation, response.status)
         read, unread = dispatcher.responded, dispatcher.responded_unread
         hook = unread(held, error) if body is None else read(held, error, body, "")

@@ -1,1 +1,1 @@
-"""Hooked calls in no protocol: questions to plugins, merging of their changes, and the request that results."""
+"""Hooked calls of any protocol: questions to plugins, merging of their changes, and the resulting request."""

@@ -21,7 +21,7 @@ class HeldBudget:
         self._peak_bytes = 0
         """The most that was in use since nothing was."""
         self.emptied: Callable[[int], None] = lambda _peak_bytes: None
-        """Called with the peak when nothing is in use any more."""
+        """Called with the peak when nothing is in use."""
 
     @property
     def waiting(self) -> int:

@@ -14,7 +14,7 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 WATCHES: Final = frozenset(
     {b"/runtime.v1.RuntimeService/GetContainerEvents", b"/runtime.v1alpha2.RuntimeService/GetContainerEvents"}
 )
-WATCH_ENDED: Final = "the runtime proxy is stopping; connect again to watch on"
+WATCH_ENDED: Final = "the runtime proxy is stopping; reconnect to continue watching"
 
 _HUFFMAN: Final = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
 _TEXTS: Final = frozenset({*WATCHES, *(_HUFFMAN.encode(each) for each in WATCHES)})

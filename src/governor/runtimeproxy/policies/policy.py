@@ -133,7 +133,7 @@ class PodChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ContainerChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes of a container that is created; those of resources and annotations also when it is updated."""
+    """Changes of a container that is created; those of resources and annotations apply to updates too."""
 
     set: ContainerValues = ContainerValues()
     scale: Factors = Factors()

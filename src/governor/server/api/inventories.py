@@ -41,7 +41,7 @@ def _read(connection: sa.Connection, runtime: str) -> InventoryView:
     if found_runtime is None or found_runtime.tree is None:
         raise not_found(f"runtime {runtime!r}")
     message = (
-        f"the agent of runtime {runtime!r} has sent no inventory: it does so on the platform kubernetes, in the first "
-        "minute of its connection"
+        f"the agent of runtime {runtime!r} has sent no inventory: agents send one on the platform kubernetes, "
+        "within a minute after they connect"
     )
     raise GovernorError(Kind.NOT_FOUND, "inventory-missing", message)

@@ -123,7 +123,7 @@ def was_issued(connection: sa.Connection, runtime: str, held: DeliveryPosition) 
     found = connection.scalar(statement)
     if found is not None:
         return held.id in ("", found)
-    # What was pruned cannot be compared any more. It does not matter, because a newer delivery is sent.
+    # What was pruned can no longer be compared, which does not matter: a newer delivery is sent.
     pruned = sa.select(runtime_states.c.pruned).where(runtime_states.c.runtime == runtime)
     return held.sequence <= (connection.scalar(pruned) or 0)
 

@@ -132,7 +132,7 @@ class Store:
         return await asyncio.wrap_future(written)
 
     def not_alive(self) -> str:
-        """Return why the store cannot write any more, or ``""``; a check for ``Checks.alive``."""
+        """Return why the store can no longer write, or ``""``; a check for ``Checks.alive``."""
         return "" if self._writer.is_alive else "the writer thread has stopped"
 
     def close(self) -> None:

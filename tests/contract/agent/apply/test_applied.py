@@ -168,7 +168,7 @@ async def test_after_a_lost_inventory_only_the_removals_of_the_delivery_are_remo
     drifted = await bed.agent.find_drift(manifests)
     assert drifted is not None
     assert drifted.texts == {
-        bed.ref("store"): "is not in the agent's inventory any more",
+        bed.ref("store"): "is no longer in the agent's inventory",
         bed.ref("old"): "is back, although the delivery removes it",
     }
     assert drifted.is_repairable

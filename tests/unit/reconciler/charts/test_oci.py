@@ -74,6 +74,6 @@ async def test_other_content_than_that_of_the_digest_is_invalid(registry: Hostil
 @pytest.mark.parametrize("realm", ["http://tokens.example.com/", "ftp://127.0.0.1/", ""])
 async def test_credentials_are_sent_nowhere_without_encryption(registry: Hostile, realm: str) -> None:
     registry.challenge = f'Bearer realm="{realm}",service="charts"'
-    with pytest.raises(GovernorError, match="the registry wants credentials to be sent to") as caught:
+    with pytest.raises(GovernorError, match="the registry asks for credentials to be sent without TLS to") as caught:
         await fetch(registry.url, archive_digest(registry.manifest), Access("reader", Secret("s3cret")))
     assert caught.value.kind is Kind.DENIED

@@ -320,7 +320,7 @@ def test_a_running_sidecar_that_is_killed_fails_nothing_and_its_next_start_prove
     (judged,) = judge_workload(workload(new), given)
 
     assert judged.verdicts[STORE].state is State.UNPROVEN
-    assert f"{EXITED}, which is not held against the change" in judged.verdicts[STORE].text
+    assert f"{EXITED}, which does not count against the change" in judged.verdicts[STORE].text
 
 
 def test_the_next_start_of_a_new_pods_sidecar_that_was_killed_proves_the_change() -> None:

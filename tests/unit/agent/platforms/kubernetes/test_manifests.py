@@ -239,7 +239,7 @@ def test_a_name_that_kubernetes_does_not_accept_is_rejected(name: str) -> None:
 
 def test_another_kind_is_rejected() -> None:
     found = convert({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}})
-    assert "is not a kind of Dapr" in found.rejections[ResourceRef("Secret", "team", "x")]
+    assert "is not a Dapr kind" in found.rejections[ResourceRef("Secret", "team", "x")]
 
 
 def test_secret_stores_are_known() -> None:

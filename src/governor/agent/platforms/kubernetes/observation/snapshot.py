@@ -44,7 +44,7 @@ def snapshot_of(objects: Iterable[Object]) -> Snapshot:
 
 
 def changed_refs(before: Snapshot, now: Snapshot) -> frozenset[ResourceRef]:
-    """Return the resources that were written, created or removed in between, also if their content is the same."""
+    """Return the resources that were written, created or removed in between, even if their content is the same."""
     refs = before.keys() | now.keys()
     return frozenset(ref for ref in refs if _version(before.get(ref)) != _version(now.get(ref)))
 

@@ -37,7 +37,7 @@ def differing(policies: Iterable[Object], workload: Mapping[str, str], throw_awa
 def excused(verdicts: Verdicts, policies: Iterable[str]) -> Verdicts:
     """Return the verdicts with failed connections as inconclusive, because of these policies."""
     named = f"NetworkPolicy {', '.join(policies)}"
-    cause = f"{named} treats the throw-away pod otherwise; copy labels by apply.preflightLabels"
+    cause = f"{named} treats the throw-away pod differently; name the labels that it selects in apply.preflightLabels"
     return {
         ref: Verdict(State.RECEIVED, f"inconclusive: {cause}: {each.text}") if _is_unreachable(each) else each
         for ref, each in verdicts.items()

@@ -88,7 +88,7 @@ class ClusterPreflight:
             await sweep(self._cluster)
             self._is_swept = True
         except GovernorError as error:
-            _log.warning("cannot remove preflights that were left", error=str(error))
+            _log.warning("cannot remove preflights of an earlier process", error=str(error))
 
     async def _try(
         self,
@@ -168,7 +168,7 @@ class _Attempt:
         found = self._cluster.client.list(PODS, pod.namespace, fields=f"metadata.name={pod.name}")
         for each in [each async for each in found]:
             return each
-        raise impossible(f"pod {pod.name} is gone, after which the throw-away pod was to be made")
+        raise impossible(f"pod {pod.name} is gone, which was the model of the throw-away pod")
 
     async def _verdicts(self, copies: Copies, pod: Object) -> Verdicts:
         if reason := obstacle(pod):

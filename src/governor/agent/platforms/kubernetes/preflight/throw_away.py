@@ -78,7 +78,7 @@ async def sweep(cluster: Cluster) -> None:
         for resource in (_SECRETS, *found.values(), JOBS):
             for ref in await _left(cluster, resource, namespace):
                 await _delete(cluster.client, resource, ref)
-        _log.info("removed a preflight that was left", namespace=namespace)
+        _log.info("removed a preflight of an earlier process", namespace=namespace)
 
 
 async def _left(cluster: Cluster, resource: ApiResource, namespace: str) -> list[ObjectRef]:

@@ -143,7 +143,7 @@ def _why_not_judged(pod: Pod, probed: Probed | None) -> str:
     if pod.sidecar is None:
         return _NO_SIDECAR
     if probed is None:
-        return "it was not asked yet"
+        return "it has not been queried yet"
     is_silent = probed.status is None and probed.reason and not probed.errors
     return f"the sidecar does not respond: {probed.reason}" if is_silent else ""
 
@@ -179,7 +179,7 @@ def _judge_probed(
 def _judge_killed(pod: Pod, seen: tuple[Change, ...], now: Reading, ended: SidecarExit) -> Judged:
     """Judge a sidecar that was killed: only its next start in a pod that is newer than the write proves anything."""
     verdicts = judge_fresh([each.expected for each in seen], msgspec.structs.replace(now, last_exit=None))
-    note = f"{ended.text}, which is not held against the change: the next start must prove it"
+    note = f"{ended.text}, which does not count against the change: the next start must prove it"
     return Judged(
         pod,
         seen,

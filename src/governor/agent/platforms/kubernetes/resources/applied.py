@@ -256,7 +256,7 @@ class AppliedResources:
             added, altered = self._live.added(manifests, live), await self._live.altered(manifests, live)
         lost = [ref for ref in manifests.resources if object_ref(ref) not in entries]
         texts = {
-            **dict.fromkeys(lost, "is not in the agent's inventory any more"),
+            **dict.fromkeys(lost, "is no longer in the agent's inventory"),
             **{ref: self._returned_text(each) for ref, each in returned.items()},
             **{ref: added_text(fields) for ref, fields in added.items()},
             **{ref: altered_text(fields) for ref, fields in altered.items()},

@@ -143,14 +143,14 @@ def _placed(manifest: Manifest, ref: ResourceRef) -> Manifest:
 
 def _rejection(ref: ResourceRef, manifest: Manifest, namespaces: Sequence[str]) -> str:
     if kind_of(manifest) is None:
-        return f"{ref.kind} ({manifest.get('apiVersion')}) is not a kind of Dapr"
+        return f"{ref.kind} ({manifest.get('apiVersion')}) is not a Dapr kind"
     if ref.namespace not in namespaces:
         return (
             f"namespace {ref.namespace!r} is not one of the runtime's namespaces {', '.join(namespaces)}: "
             "change metadata.namespace, or add it to the Runtime"
         )
     if len(ref.name) > _MAX_NAME or not _NAME.fullmatch(ref.name):
-        return f"{ref.name!r} is not a name in Kubernetes: use lower-case letters, digits, '-' and '.'"
+        return f"{ref.name!r} is not a valid Kubernetes name: use lower-case letters, digits, '-' and '.'"
     return _reference_conflict(manifest, _places(manifest)[0])
 
 

@@ -171,7 +171,7 @@ def altered_text(fields: Sequence[str]) -> str:
     more = f" and {len(fields) - _MAX_FIELDS} more fields" if len(fields) > _MAX_FIELDS else ""
     return (
         f"is not stored as it was applied: {', '.join(fields[:_MAX_FIELDS])}{more}; a mutating webhook changes it, or "
-        "Dapr's CustomResourceDefinition does not have it: exempt the object from that, or upgrade the definition"
+        "Dapr's CustomResourceDefinition lacks it: exempt the object from the webhook, or upgrade the definition"
     )
 
 

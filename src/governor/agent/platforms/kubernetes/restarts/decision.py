@@ -43,11 +43,11 @@ def restart_hindrance(workload: Workload) -> str:
                 f"{_ALLOW}"
             )
         case Update.PARTITIONED:
-            return "its partition holds pods back: set the partition to 0, or delete its pods after a change of it"
+            return "its partition keeps pods from being replaced: set it to 0, or change it and then delete the pods"
         case Update.NONE if (workload.api_version, kind) != _REPLICA_SET:
             return _not_restartable(kind, workload.api_version)
         case Update.NONE if workload.desired is None:
-            return "its owner is not known, which may be of a kind with its own rollouts: restart it with its own tool"
+            return "its owner is not known and may have rollouts of its own: restart it with the tool that owns it"
     return ""
 
 
@@ -56,7 +56,7 @@ def _not_restartable(kind: str, api_version: str) -> str:
         case "Job":
             return "the template of a Job cannot change: wait until it ends, or run it again"
         case "Pod":
-            return "it has no controller that would replace it: create it again"
+            return "no controller replaces it: create it again"
     return f"the agent cannot restart a {kind} ({api_version}): restart it with its own tool"
 
 
