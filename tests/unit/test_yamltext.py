@@ -114,7 +114,11 @@ def test_every_path_has_its_line() -> None:
     ("text", "code", "line", "path", "reason"),
     [
         ("a: 1\nb: [", "yaml-syntax", 2, "", "not YAML"),
-        ("a: 1\n\tb: 2", "yaml-syntax", 2, "", "not YAML"),
+        ("a: 1\n\tb: 2", "yaml-syntax", 2, "", "indent with spaces, not with tabs"),
+        ("a:\n\tb: 2", "yaml-syntax", 2, "", "indent with spaces, not with tabs"),
+        ("ä: 1\nb: @c", "yaml-syntax", 2, "", "the character '@' that cannot start any token: quote a value"),
+        ("a: b: c", "yaml-syntax", 1, "", "quote a value that contains a colon and a space"),
+        ("a: 'x\nb: c\nd: e", "yaml-syntax", 3, "", "a quoted scalar that begins on line 1"),
         ("a: 1\nb:\n  a: 1\n  a: 2", "yaml-value", 4, "b.a", "'a' is already on line 3"),
         ("a: 1\n1: 2", "yaml-value", 2, "", "not a string: quote it"),
         ("true: 2", "yaml-value", 1, "", "not a string: quote it"),

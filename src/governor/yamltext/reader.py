@@ -19,6 +19,13 @@ _BOUNDARY: Final = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _SURROGATES: Final = re.compile(
     r"(?<!\\)(?P<before>(?:\\\\)*)(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
+_HINTS: Final = {
+    "the character '\\t'": "indent with spaces, not with tabs",
+    "tab character": "indent with spaces, not with tabs",
+    "cannot start any token": "quote a value that begins with it",
+    "mapping values are not allowed": "check the indentation, and quote a value that contains a colon and a space",
+}
+"""What to do about a syntax error, by a part of its description."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -59,8 +66,7 @@ def load(text: str | bytes, source: str, *, limits: Limits = Limits()) -> list[P
     except yaml.MarkedYAMLError as error:
         # At the end of the text the parser reports a line after the last one.
         line = min(_line(error.problem_mark or error.context_mark), checked.count("\n") + 1)
-        problem = " ".join(part for part in (error.context, error.problem) if part)
-        _reject(source, line, "syntax", f"not YAML: {problem}", error)
+        _reject(source, line, "syntax", f"not YAML: {_syntax(error, checked)}", error)
     except yaml.YAMLError as error:
         _reject(source, 1, "syntax", "not YAML", error)
     return [Parsed(root.plain(), source, root.line, root) for root in composer.roots]
@@ -73,6 +79,22 @@ def _compose(composer: Composer, event: yaml.Event, source: str) -> None:
     except ValueError as error:
         code = "size" if isinstance(error, TooLargeError) else "value"
         _reject(source, line, code, str(error), error, composer.path)
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
+    """Return what the parser reports, where an unfinished part begins, and what to do about the usual mistakes."""
+    is_long = _is_before(error.context_mark, error.problem_mark)
+    begin = f"that begins on line {_line(error.context_mark)}" if is_long else ""
+    problem = " ".join(part for part in (error.context, begin, error.problem) if part)
+    if error.problem_mark and "cannot start any token" in problem:
+        index = error.problem_mark.index
+        problem = problem.replace("found character", f"found the character {text[index : index + 1]!r}")
+    hint = next((hint for sign, hint in _HINTS.items() if sign in problem), "")
+    return f"{problem}: {hint}" if hint else problem
+
+
+def _is_before(begin: Any, end: Any) -> bool:
+    return begin is not None and end is not None and begin.line < end.line
 
 
 def _line(mark: Any) -> int:  # the C parser has its own class of marks
