@@ -99,7 +99,7 @@ def _decode(data: bytes, kind: Any) -> Any:
             _UNIQUE.decode(data.decode())
     except RecursionError as error:
         raise invalid("json-deep", "the JSON is nested too deeply") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise invalid("json-syntax", f"the body is not JSON: {error}") from error
     return decoded
 
@@ -109,17 +109,9 @@ def _decode_as(kind: Any, data: bytes) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        place, reason = _mismatch(error, kind, data)
+        path, reason = structs.explain(error, kind, _ANY_NUMBER.decode(data.decode()))
+        place = f"{render(path)}: " if path else ""
         raise invalid("body-invalid", f"the body does not match this endpoint: {place}{reason}") from error
-
-
-def _mismatch(error: msgspec.ValidationError, kind: Any, data: bytes) -> tuple[str, str]:
-    try:
-        path, reason = structs.explain(error, kind, msgspec.json.decode(data))
-    except msgspec.ValidationError:
-        # An integer has more digits than are decoded.
-        return "", str(error)
-    return f"{render(path)}: " if path else "", reason
 
 
 def _check_unique(pairs: list[tuple[str, Any]]) -> None:
@@ -134,3 +126,5 @@ def _check_unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 _UNIQUE: Final = json.JSONDecoder(object_pairs_hook=_check_unique)
+_ANY_NUMBER: Final = json.JSONDecoder(parse_int=float)
+"""Also reads integers with more digits than Python's ``int`` does."""
