@@ -57,7 +57,7 @@ ALIAS_BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 CASES = {
     "not-yaml": Case(profile("  selector: {]\n"), 5, ("YAML",)),
     "unknown-document-kind": Case(
-        profile(COMPONENT).replace("kind: Profile", "kind: Profil"), 2, ("kind", "Profil", "Profile, Runtime")
+        profile(COMPONENT).replace("kind: Profile", "kind: Profil"), 2, ("kind", "Profil", "did you mean Profile?")
     ),
     "unknown-resource-kind": Case(
         profile(COMPONENT.replace("Component", "Komponent")), 8, ("spec.resources[0].kind", "Komponent", "Component")

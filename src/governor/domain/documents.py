@@ -12,6 +12,7 @@ import msgspec
 from governor.domain.windows import Hold, Window
 from governor.errors import Detail, GovernorError, invalid
 from governor.values import paths, selectors, structs
+from governor.values.suggestions import suggestion
 from governor.values.trees import Manifest, Tree, leaf_at, position_path
 from governor.yamltext import Parsed
 
@@ -308,10 +309,13 @@ def _check_envelope(tree: Tree) -> None:
         raise _invalid("a document must be a map with apiVersion, kind, metadata and spec", (), tree)
     version, kind = tree.get("apiVersion"), tree.get("kind")
     if version != API_VERSION:
-        raise _invalid(f"must be {API_VERSION}", ("apiVersion",), tree)
+        is_resource = isinstance(version, str) and version.startswith("dapr.io/")
+        hint = "; a Dapr resource belongs in spec.resources of a Profile" if is_resource else ""
+        raise _invalid(f"must be {API_VERSION}{hint}", ("apiVersion",), tree)
     if not isinstance(kind, str) or kind not in DOCUMENT_TYPES:
-        problem = f"unknown kind {kind!r}" if isinstance(kind, str) else "is missing or not a string"
-        raise _invalid(f"{problem}; known kinds: {', '.join(sorted(DOCUMENT_TYPES))}", ("kind",), tree)
+        word = kind if isinstance(kind, str) else ""
+        problem = f"unknown kind {word!r}" if word else "is missing or not a string"
+        raise _invalid(f"{problem}; {suggestion(word, sorted(DOCUMENT_TYPES), 'known kinds')}", ("kind",), tree)
 
 
 def name_of(tree: Tree) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from governor.values.paths import Path
+from governor.values.suggestions import suggestion
 from governor.values.trees import Tree, leaf_at
 
 _ERROR: Final = re.compile(r"(?P<reason>.*?)(?: - at `(?:key` in `)?\$(?P<place>.*)`)?", re.DOTALL)
@@ -38,7 +39,7 @@ def explain(error: msgspec.ValidationError, expected: type[Any], tree: Tree) -> 
     node = _node(expected, path)
     if field := _FIELD.fullmatch(reason):
         missing = field["what"] == "missing required"
-        return (*path, field["name"]), "is missing" if missing else f"unknown field; known fields: {_fields(node)}"
+        return (*path, field["name"]), "is missing" if missing else _unknown_field(field["name"], node)
     return path, _describe(reason, node)
 
 
@@ -125,7 +126,7 @@ def _either(words: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _fields(node: Any) -> str:
+def _unknown_field(name: str, node: Any) -> str:
     tag = getattr(node, "tag_field", None)
     fields = [field.encode_name for field in getattr(node, "fields", ())]
-    return ", ".join([tag, *fields] if tag else fields)
+    return f"unknown field; {suggestion(name, [tag, *fields] if tag else fields, 'known fields')}"

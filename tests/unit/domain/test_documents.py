@@ -164,6 +164,7 @@ def without(document: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != key}
 
 
+DAPR = "a Dapr resource belongs in spec.resources of a Profile"
 MAP = "a document must be a map with apiVersion, kind, metadata and spec"
 
 
@@ -175,7 +176,14 @@ MAP = "a document must be a map with apiVersion, kind, metadata and spec"
         ({}, "", "apiVersion", f"must be {API_VERSION}"),
         ({**PROFILE, "apiVersion": "v1"}, "Profile/orders", "apiVersion", f"must be {API_VERSION}"),
         ({**PROFILE, "apiVersion": []}, "Profile/orders", "apiVersion", f"must be {API_VERSION}"),
-        ({**PROFILE, "kind": "Profil"}, "Profil/orders", "kind", f"unknown kind 'Profil'; {KNOWN}"),
+        ({**PROFILE, "kind": "Profil"}, "Profil/orders", "kind", "unknown kind 'Profil'; did you mean Profile?"),
+        ({**PROFILE, "kind": "Pod"}, "Pod/orders", "kind", f"unknown kind 'Pod'; {KNOWN}"),
+        (
+            {**PROFILE, "apiVersion": "dapr.io/v1alpha1"},
+            "Profile/orders",
+            "apiVersion",
+            f"must be {API_VERSION}; {DAPR}",
+        ),
         ({**PROFILE, "kind": ["Profile"]}, "orders", "kind", f"is missing or not a string; {KNOWN}"),
         ({**PROFILE, "kind": {}}, "orders", "kind", f"is missing or not a string; {KNOWN}"),
         (without(PROFILE, "kind"), "orders", "kind", f"is missing or not a string; {KNOWN}"),
@@ -245,7 +253,7 @@ OPERATORS = "must be In, NotIn, Exists or DoesNotExist"
         (None, "", "must be a map, not null"),
         (RUNTIME_AND_LABELS, "", "must not combine runtime with matchLabels or matchExpressions"),
         ({"runtime": "R1"}, ".runtime", NAME),
-        ({"matchlabels": {}}, ".matchlabels", "unknown field; known fields: runtime, matchLabels, matchExpressions"),
+        ({"matchlabels": {}}, ".matchlabels", "unknown field; did you mean matchLabels?"),
         ({"matchLabels": {"a": 1}}, ".matchLabels.a", "must be a string, not an integer"),
         ({"matchExpressions": {}}, ".matchExpressions", "must be a list, not a map"),
         ({"matchExpressions": [{"key": "a"}]}, ".matchExpressions[0].operator", "is missing"),
@@ -284,7 +292,8 @@ SPEC = "unknown field; known fields: selector, priority, apply, resources, remov
 @pytest.mark.parametrize(
     ("spec", "path", "reason"),
     [
-        ({"resource": []}, "resource", SPEC),
+        ({"resource": []}, "resource", "unknown field; did you mean resources?"),
+        ({"colour": 1}, "colour", SPEC),
         ({"priority": "10"}, "priority", "must be an integer, not a string"),
         ({"priority": True}, "priority", "must be an integer, not a boolean"),
         ({"priority": 2_000_000}, "priority", "must be at most 1000000"),

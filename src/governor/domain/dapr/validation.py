@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from governor.domain.dapr.kinds import GROUP, Schema, built_in_types, kind_of, kinds, schema_of
 from governor.errors import Detail
 from governor.values.paths import Path, render
+from governor.values.suggestions import suggestion
 from governor.values.trees import Manifest, Tree, masked
 
 if TYPE_CHECKING:
@@ -168,13 +169,7 @@ def _either(words: Iterable[str]) -> str:
 
 
 def _unknown_field(name: str, known: Iterable[str]) -> str:
-    return f"unknown field; {_suggestion(name, known, 'known fields')}"
-
-
-def _suggestion(word: str, known: Iterable[str], title: str) -> str:
-    by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    return f"did you mean {by_lower[close[0]]}?" if close else f"{title}: {', '.join(sorted(by_lower.values()))}"
+    return f"unknown field; {suggestion(name, sorted(known), 'known fields')}"
 
 
 def _unknown_kind(manifest: Tree) -> Detail:
@@ -182,8 +177,9 @@ def _unknown_kind(manifest: Tree) -> Detail:
     if not isinstance(manifest, dict):
         return Detail("must be a map with apiVersion, kind, metadata and spec")
     name = manifest.get("kind")
-    kind = kinds().get(name) if isinstance(name, str) else None
+    word = name if isinstance(name, str) else ""
+    kind = kinds().get(word)
     if kind is not None:
         return Detail(f"must be {_either(kind.api_versions)} for a {kind.kind}", path="apiVersion")
-    problem = f"unknown kind {name!r}" if isinstance(name, str) else "is missing or not a string"
-    return Detail(f"{problem}; {_suggestion(str(name), kinds(), f'kinds of {GROUP}')}", path="kind")
+    problem = f"unknown kind {word!r}" if word else "is missing or not a string"
+    return Detail(f"{problem}; {suggestion(word, sorted(kinds()), f'kinds of {GROUP}')}", path="kind")
