@@ -125,7 +125,7 @@ class TestNeverTouched:
 
     REASONS: Mapping[str, str] = {
         "job": "restart needed: the template of a Job cannot change",
-        "lonely": "restart needed: it has no controller that would replace it",
+        "lonely": "restart needed: no controller replaces it",
         "paused": "restart needed: it is paused",
         "private": "restart needed: its owner has opted out",
         "rollout": "restart needed: the agent cannot restart a Rollout (argoproj.io/v1alpha1)",

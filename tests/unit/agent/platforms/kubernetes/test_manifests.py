@@ -232,7 +232,7 @@ def test_a_resource_outside_the_namespaces_is_rejected_with_their_names() -> Non
 @pytest.mark.parametrize("name", ["My-Store", "my_store", "a..b"])
 def test_a_name_that_kubernetes_does_not_accept_is_rejected(name: str) -> None:
     assert (
-        "is not a name in Kubernetes"
+        "is not a valid Kubernetes name"
         in convert(component(name, HOST)).rejections[ResourceRef("Component", "team", name)]
     )
 
