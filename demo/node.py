@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
+
 from testbed import images
 from testbed.cluster import host, machine_lock
 from testbed.cluster.cleanup import sweep
@@ -28,3 +30,9 @@ async def running_cluster(directory: Path, name: str) -> AsyncIterator[Cluster]:
         await cluster.stop()
         if left := await leaks(cluster.state, before, entered, print):
             raise TestbedError("\n".join(["the cluster left on this machine:", *sorted(left)]))
+
+
+def pod_session() -> aiohttp.ClientSession:
+    """Return a session for requests to pods: a connection that is kept would stay with a pod that is replaced."""
+    connector = aiohttp.TCPConnector(force_close=True, limit=0)
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10, sock_connect=2))

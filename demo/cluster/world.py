@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
+from demo.node import pod_session
 from demo.world import read_order, write_order
 from governor.client import Client
 from governor.values.secret import Secret
@@ -90,10 +91,7 @@ class World:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        # A kept connection would stay with a pod that is replaced.
-        connector = aiohttp.TCPConnector(force_close=True, limit=0)
-        session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10, sock_connect=2))
-        self.http = await self._stack.enter_async_context(session)
+        self.http = await self._stack.enter_async_context(pod_session())
         return self
 
     async def __aexit__(

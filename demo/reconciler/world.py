@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from demo.node import pod_session
 from demo.reconciler import documents
 from demo.reconciler.documents import SHOP, SPACE, Document
 from demo.steps import NotObservedError
@@ -61,10 +62,7 @@ class World:
         machine = self.cluster.facts["machine"]
         tls = self.authority.issue("tickets", hosts=[machine]).load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         self.tickets = await self._stack.enter_async_context(receiving(machine, tls))
-        # A kept connection would stay with a pod that is replaced.
-        connector = aiohttp.TCPConnector(force_close=True, limit=0)
-        session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10, sock_connect=2))
-        self.http = await self._stack.enter_async_context(session)
+        self.http = await self._stack.enter_async_context(pod_session())
         return self
 
     async def __aexit__(

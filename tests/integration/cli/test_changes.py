@@ -1,30 +1,16 @@
 """``apply``, ``diff`` and ``delete`` with the real server."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from governor.domain.reports import Cause, State
 from governor.errors import Kind
 from governor.process.exit_codes import EXIT_CODE, INTERRUPTED, NEGATIVE, SUCCESS
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
-from tests.integration.server.bed import ServerBed, running
+from tests.integration.server.bed import running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
-    """Run one server for this file; each test uses its own names of runtimes and profiles."""
-    async with running(tmp_path_factory.mktemp("server") / "data") as bed:
-        yield bed
-
-
-@pytest.fixture
-def governor(server: ServerBed, tmp_path: Path) -> CommandLine:
-    return CommandLine(server, tmp_path)
 
 
 async def test_a_change_is_followed_until_every_runtime_has_verified_it(governor: CommandLine) -> None:

@@ -1,32 +1,19 @@
-"""``doctor`` on real installations, with and without problems."""
+"""``doctor`` on real installations, with and without problems.
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+The server of this file has no runtimes: the one test that creates some deletes them.
+"""
+
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from governor.domain.reports import State
 from governor.process.exit_codes import NEGATIVE, SUCCESS
 from testbed.commands import Outcome
 from tests.integration.cli.bed import UNREACHABLE, CommandLine, governed, profile, runtime
-from tests.integration.server.bed import ServerBed, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
-    """Run one healthy server for this file; only one test creates runtimes, and deletes them."""
-    async with running(tmp_path_factory.mktemp("server") / "data") as bed:
-        yield bed
-
-
-@pytest.fixture
-def governor(server: ServerBed, tmp_path: Path) -> CommandLine:
-    return CommandLine(server, tmp_path)
 
 
 def reasons(done: Outcome) -> dict[str, str]:

@@ -1,12 +1,9 @@
 """``runtime``, ``rollback``, ``explain`` and ``import`` with the real server."""
 
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from governor.domain.documents import DocumentRef, ResourceRef
 from governor.domain.inventories import FoundResource, FoundWorkload, Inventory, ReloadingSidecars
@@ -14,21 +11,9 @@ from governor.domain.reports import State, WorkloadRef
 from governor.errors import GovernorError, Kind
 from governor.process.exit_codes import EXIT_CODE, NEGATIVE, SUCCESS, USAGE
 from tests.integration.cli.bed import CommandLine, governed, profile, runtime
-from tests.integration.server.bed import ServerBed, running
+from tests.integration.server.bed import ServerBed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
-    """Run one server for this file; each test uses its own names of runtimes and profiles."""
-    async with running(tmp_path_factory.mktemp("server") / "data") as bed:
-        yield bed
-
-
-@pytest.fixture
-def governor(server: ServerBed, tmp_path: Path) -> CommandLine:
-    return CommandLine(server, tmp_path)
 
 
 async def test_a_retry_is_followed_on_its_runtime_only(governor: CommandLine) -> None:

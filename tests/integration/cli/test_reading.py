@@ -1,12 +1,10 @@
 """``get``, ``describe``, ``history`` and ``token`` with the real server."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from governor import yamltext
 from governor.client import api
@@ -18,21 +16,9 @@ from governor.values.secret import Secret
 from governor.wire.credentials import read_join_token
 from governor.wire.rest import RuntimeView, TokenView
 from tests.integration.cli.bed import UNREACHABLE, CommandLine, governed, profile, runtime
-from tests.integration.server.bed import ServerBed, running
+from tests.integration.server.bed import running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerBed]:
-    """Run one server for this file; each test uses its own names of runtimes and profiles."""
-    async with running(tmp_path_factory.mktemp("server") / "data") as bed:
-        yield bed
-
-
-@pytest.fixture
-def governor(server: ServerBed, tmp_path: Path) -> CommandLine:
-    return CommandLine(server, tmp_path)
 
 
 async def test_a_server_without_documents_has_nothing_to_list(tmp_path: Path) -> None:

@@ -171,6 +171,16 @@ async def exists(
     return terminating or not live["metadata"].get("deletionTimestamp")
 
 
+async def delete_definition(client: Client, name: str) -> None:
+    """Delete a CustomResourceDefinition and wait until it is gone."""
+    await client.delete(DEFINITIONS, name)
+
+    async def gone() -> bool:
+        return not await exists(client, DEFINITIONS, name, terminating=True)
+
+    await until(gone)
+
+
 async def error_of(call: Awaitable[Any]) -> GovernorError:
     """Return the error that the call raises."""
     try:

@@ -7,10 +7,8 @@ from governor.kube.applyset import FieldConflict, Outcome
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource
 from testbed.kube.control_plane import ControlPlane
-from testbed.waiting import until
 from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
-    DEFINITIONS,
     DEPLOYMENTS,
     LABEL,
     MANAGER,
@@ -21,6 +19,7 @@ from tests.contract.kube.applyset.bed import (
     config_map,
     custom,
     definition,
+    delete_definition,
     deployment,
     error_of,
     exists,
@@ -289,12 +288,7 @@ async def test_a_deleted_definition_is_re_created_with_its_objects(client: Clien
     manifests = [definition("Thing", group), custom("Thing", group, "one")]
     objects = make_set(client, namespace)
     await apply(objects, manifests)
-    await client.delete(DEFINITIONS, f"things.{group}")
-
-    async def gone() -> bool:
-        return not await exists(client, DEFINITIONS, f"things.{group}", terminating=True)
-
-    await until(gone)
+    await delete_definition(client, f"things.{group}")
     report = await apply(objects, manifests)
     assert report.counts() == {Outcome.CREATED: 2}, report
 

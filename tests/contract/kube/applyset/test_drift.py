@@ -11,10 +11,8 @@ from governor.kube.objects import ObjectRef
 from governor.process.clock import VirtualClock
 from governor.values.treediff import Difference, Operation
 from testbed.kube.control_plane import ControlPlane
-from testbed.waiting import until
 from tests.contract.kube.applyset.bed import (
     CONFIG_MAPS,
-    DEFINITIONS,
     DEPLOYMENTS,
     INVENTORY,
     LABEL,
@@ -24,6 +22,7 @@ from tests.contract.kube.applyset.bed import (
     config_map,
     custom,
     definition,
+    delete_definition,
     deployment,
     drift,
     exists,
@@ -137,12 +136,7 @@ async def test_a_deleted_definition_is_drift_of_all_its_objects(client: Client, 
     manifests = [definition("Thing", group), custom("Thing", group, "one")]
     objects = make_set(client, namespace)
     await apply(objects, manifests)
-    await client.delete(DEFINITIONS, f"things.{group}")
-
-    async def gone() -> bool:
-        return not await exists(client, DEFINITIONS, f"things.{group}", terminating=True)
-
-    await until(gone)
+    await delete_definition(client, f"things.{group}")
     report = await drift(objects, manifests, DriftMode.ENFORCE)
     assert [(each.deleted, each.repair and each.repair.outcome) for each in report.objects] == [
         (True, Outcome.CREATED),

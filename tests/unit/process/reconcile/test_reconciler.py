@@ -68,6 +68,22 @@ class Bench:
         return await self._reconcile(key)
 
 
+class Gate:
+    """A reconcile function that waits until it is opened, and counts how many of its calls run at once."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.peak = 0
+        self._active = 0
+
+    async def reconcile(self, _key: str) -> Outcome:
+        self._active += 1
+        self.peak = max(self.peak, self._active)
+        await self.open.wait()
+        self._active -= 1
+        return Done()
+
+
 @asynccontextmanager
 async def running(bench: Bench) -> AsyncIterator[Bench]:
     task = asyncio.create_task(bench.reconciler.run())
@@ -107,48 +123,30 @@ async def test_a_key_added_several_times_before_it_runs_runs_once() -> None:
 
 
 async def test_a_key_added_while_it_runs_runs_once_more_afterwards() -> None:
-    gate, active, peak = asyncio.Event(), 0, 0
-
-    async def reconcile(_key: str) -> Outcome:
-        nonlocal active, peak
-        active += 1
-        peak = max(peak, active)
-        await gate.wait()
-        active -= 1
-        return Done()
-
-    async with running(Bench(reconcile, workers=4)) as bench:
+    gate = Gate()
+    async with running(Bench(gate.reconcile, workers=4)) as bench:
         bench.reconciler.add("a")
         await bench.clock.advance(0)
         bench.reconciler.add("a")
         bench.reconciler.add("a")
         await bench.clock.advance(0)
         assert [key for key, _ in bench.runs] == ["a"]
-        gate.set()
+        gate.open.set()
         await bench.clock.advance(0)
     assert [key for key, _ in bench.runs] == ["a", "a"]
-    assert peak == 1
+    assert gate.peak == 1
 
 
 async def test_workers_run_different_keys_concurrently() -> None:
-    gate, active, peak = asyncio.Event(), 0, 0
-
-    async def reconcile(_key: str) -> Outcome:
-        nonlocal active, peak
-        active += 1
-        peak = max(peak, active)
-        await gate.wait()
-        active -= 1
-        return Done()
-
-    async with running(Bench(reconcile, workers=2)) as bench:
+    gate = Gate()
+    async with running(Bench(gate.reconcile, workers=2)) as bench:
         for key in "abc":
             bench.reconciler.add(key)
         await bench.clock.advance(0)
-        gate.set()
+        gate.open.set()
         await bench.clock.advance(0)
     assert sorted(key for key, _ in bench.runs) == ["a", "b", "c"]
-    assert peak == 2
+    assert gate.peak == 2
 
 
 async def test_requeue_and_waiting_run_after_their_delay_and_are_no_failures() -> None:
