@@ -21,7 +21,8 @@ from governor.wire.rest import FieldExplanation, ResourceExplanation, RuntimeExp
 def explain(runtime: str, resource: str | None, output: Format) -> None:
     """Show which profile set each field of RUNTIME's configuration, or of one of its resources.
 
-    Fields that a profile removed are shown as removed; sensitive values are masked.
+    Name a resource by KIND/NAME or KIND/NAMESPACE/NAME. Fields that a profile removed are shown as removed; sensitive
+    values are masked.
     """
     found = call_server(lambda client: client.explain(runtime))
     shown = found if resource is None else select_resource(found, resource)
