@@ -23,7 +23,7 @@ from governor.server.data_directory import ADMIN_TOKEN
 from governor.server.main import api_server, heartbeat, open_services
 from governor.server.services import DEFAULT_TIMING, Services, Timing
 from governor.server.settings import Settings
-from governor.server.store.bundles import oldest_draft
+from governor.server.store.bundles import pending_members
 from governor.server.store.identities import RuntimeKey, put_runtime_key
 from governor.values.secret import Secret
 from governor.wire import credentials
@@ -97,7 +97,7 @@ class ServerBed:
         """Wait until the deliveries of all accepted changes are issued."""
 
         async def has_no_draft() -> bool:
-            return await self.services.store.read(oldest_draft) is None
+            return not await self.services.store.read(pending_members)
 
         await until(has_no_draft)
 

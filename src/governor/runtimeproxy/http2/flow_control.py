@@ -77,15 +77,6 @@ class FlowControl:
         """Remove the windows of a closed stream."""
         self.streams.pop(stream_id, None)
 
-    def sendable(self, windows: StreamWindows) -> int:
-        """Return how many bytes of DATA may be sent now; zero or less if none."""
-        return min(self.send_window, windows.send_window)
-
-    def data_sent(self, windows: StreamWindows, size: int) -> None:
-        """Shrink the send windows."""
-        self.send_window -= size
-        windows.send_window -= size
-
     def window_update(self, increment: int) -> None:
         """Apply the peer's WINDOW_UPDATE of the connection."""
         if not increment:

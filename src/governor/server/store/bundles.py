@@ -115,12 +115,6 @@ def all_drafts(connection: sa.Connection) -> Iterator[Draft]:
         yield from map(_draft, rows)
 
 
-def oldest_draft(connection: sa.Connection) -> datetime | None:
-    """Return when the oldest draft was accepted, or None if there is none."""
-    found: datetime | None = connection.scalar(sa.select(drafts.c.time).order_by(drafts.c.id).limit(1))
-    return found
-
-
 def pending_members(connection: sa.Connection) -> int:
     """Return the number of deliveries that are not issued yet."""
     return sum(len(each.pending) for each in all_drafts(connection))
