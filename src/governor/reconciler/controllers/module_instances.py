@@ -18,7 +18,6 @@ from governor.process.flowcontrol.backoff import Backoff
 from governor.process.reconcile.reconciler import Done, Failed, Outcome, Requeue, Stalled, Waiting
 from governor.process.telemetry.logging import correlation_id
 from governor.reconciler.controllers.demand import ModuleObservation, WorkerScaler
-from governor.reconciler.controllers.failing import BLOCKERS, paced, seen_in
 from governor.reconciler.controllers.module_mapping import (
     is_changed,
     is_state_changed,
@@ -29,6 +28,7 @@ from governor.reconciler.controllers.module_mapping import (
     reading_secret,
 )
 from governor.reconciler.controllers.notifications import Wakeups, itself
+from governor.reconciler.controllers.retries import BLOCKERS, paced, seen_in
 from governor.reconciler.controllers.watched import (
     NOT_OURS,
     SETTINGS,

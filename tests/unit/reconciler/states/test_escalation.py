@@ -11,7 +11,7 @@ from governor.kube.applyset import Outcome
 from governor.kube.applyset.results import ObjectResult
 from governor.kube.objects import ObjectRef
 from governor.process.reconcile.reconciler import Done, Failed, Stalled, Waiting
-from governor.reconciler.controllers.failing import SLOW_RETRY_S, paced
+from governor.reconciler.controllers.retries import SLOW_RETRY_S, paced
 from governor.reconciler.kinds.failure import ESCALATED, Failure, FailureType, OnTimeout
 from governor.reconciler.kinds.module_instance import ModuleInstanceStatus
 from governor.reconciler.kinds.state import READY, Problem, State
