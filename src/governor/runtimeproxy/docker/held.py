@@ -291,15 +291,15 @@ class HeldExchange:
         done: asyncio.Future[Rejected | None] = asyncio.get_running_loop().create_future()
         self._hooks.dispatcher.before(held, message, lambda rejected: _set(done, rejected))
         while not done.done():
-            changed = asyncio.create_task(self._client.changed())
+            if self._client.is_gone():
+                held.cancel()
+                raise Disconnected("the client left")
+            changed = self._client.changed()
             both: set[asyncio.Future[Any]] = {done, changed}
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 changed.cancel()
-            if not done.done() and self._client.is_gone():
-                held.cancel()
-                raise Disconnected("the client left")
         held.work = None
         return done.result()
 

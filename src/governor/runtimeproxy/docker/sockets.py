@@ -116,14 +116,12 @@ class PeerSocket(asyncio.Protocol):
         while not self.lost:
             await self.changed()
 
-    async def changed(self) -> None:
-        """Wait until something happens on the socket."""
-        waiter = asyncio.get_running_loop().create_future()
+    def changed(self) -> "asyncio.Future[None]":
+        """Return a future that is done when something happens on the socket from now on."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
+        waiter.add_done_callback(self._waiters.discard)
+        return waiter
 
     def write(self, data: bytes) -> None:
         """Write; what the peer can no longer receive is dropped."""

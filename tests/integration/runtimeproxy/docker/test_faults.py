@@ -61,6 +61,29 @@ async def test_a_client_that_goes_while_a_plugin_works_cancels_the_request(
     assert (await docker_bed.inspect(made))["State"]["Running"] is False
 
 
+async def test_a_client_that_goes_before_a_plugin_is_called_cancels_the_request(
+    docker_bed: DockerBed, start_hook_plugin: StartHookPlugin
+) -> None:
+    plugin = await start_hook_plugin({"method": "PreStartContainerHook", "hang": True})
+    await hooked(docker_bed, plugin)
+    proxy = docker_bed.proxy
+    made = await docker_bed.create_container(await docker_bed.create_sandbox())
+
+    async with connected(proxy.socket) as (reader, writer):
+        writer.write(b"HEAD /_ping HTTP/1.1\r\nHost: docker\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        await proxy.pause()
+        writer.write(f"POST /containers/{made}/start HTTP/1.1\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode())
+    proxy.resume()
+
+    async def has_ended() -> bool:
+        metrics = await proxy.metrics()
+        return any(name.startswith('governor_proxy_held_calls_total{call="StartContainer"') for name in metrics)
+
+    await until(has_ended)
+    assert (await docker_bed.inspect(made))["State"]["Running"] is False
+
+
 async def test_a_client_that_goes_while_dockerd_works_leaves_plugins_notified(
     docker_bed: DockerBed, start_hook_plugin: StartHookPlugin
 ) -> None:
