@@ -1,0 +1,1 @@
+"""A package because ``deploy`` is one."""
