@@ -9,7 +9,7 @@ import pytest
 
 from governor.kube.objects import ApiResource, Object
 from governor.reconciler import targets
-from governor.reconciler.controllers import failing
+from governor.reconciler.controllers import retries
 from governor.reconciler.controllers.watched import RUN_ANNOTATION
 from testbed.webhook_receiver import TOKEN, Receiver, receiving
 from tests.contract.kube.applyset.bed import SECRETS, config_map, deployment
@@ -133,7 +133,7 @@ async def test_an_escalated_quota_is_retried_slowly_and_a_raised_one_is_noticed_
     await bed.install("orders", "orders")
     found = await is_escalated(bed, "orders", "Quota")
     assert (state(found), found["status"]["actor"]) == ("Warning", "user")
-    assert failing.SLOW_RETRY_S >= 900
+    assert retries.SLOW_RETRY_S >= 900
     await bed.client.delete(QUOTAS, "few", bed.space)
     await bed.becomes("orders", "Ready")
     await receiver.has("resolved", type="Quota")
