@@ -17,6 +17,7 @@ DEFAULT_SERVER: Final = "http://127.0.0.1:8420"
 _META: Final = f"{__name__}."
 
 _STEP_BY_CODE: Final = {
+    "tls-invalid": "",
     "tls-untrusted": "pass the CA certificate of the server with --ca-file or GOVERNOR_CA_FILE",
     "unreachable": "to use another server, set --server or GOVERNOR_SERVER",
 }
@@ -76,4 +77,4 @@ def global_option(name: str) -> Any:
 
 def next_step(error: GovernorError) -> str:
     """Return the next step that an error message does not name itself, or ``""``."""
-    return _STEP_BY_CODE.get(error.code) or _STEP_BY_KIND.get(error.kind, "")
+    return _STEP_BY_CODE.get(error.code, _STEP_BY_KIND.get(error.kind, ""))

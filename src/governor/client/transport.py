@@ -6,6 +6,7 @@ Plain HTTP is allowed only on loopback. Redirects are not followed, so that a to
 import asyncio
 import functools
 import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,14 @@ IDLE_TIMEOUT_S: Final = 45.0
 
 _SUCCESS: Final = range(200, 300)
 _UNAVAILABLE: Final = frozenset({429, 502, 503, 504})
+_OTHER_NAME: Final = "use an address that it is issued for"
+_ADVICE: Final = {
+    9: "correct the clock of this machine",
+    10: "renew it, or correct the clock of this machine",
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
+}
+"""What to do about a certificate by OpenSSL's error (X509_V_ERR_…), if another CA file would not help."""
 
 
 class Transport:
@@ -162,8 +171,7 @@ class Transport:
         try:
             yield
         except aiohttp.ClientConnectorCertificateError as error:
-            message = f"the certificate of {self.server} is not trusted: {error.certificate_error}; set its CA file"
-            raise GovernorError(Kind.UNAUTHENTICATED, "tls-untrusted", message) from error
+            raise _certificate_error(self.server, error.certificate_error) from error
         except TimeoutError as error:
             message = f"{self.server} did not respond to {request} in time; check that it is healthy, then retry"
             raise GovernorError(on_timeout, "no-answer", message) from error
@@ -182,7 +190,9 @@ class Transport:
             )
             raise GovernorError(Kind.UNAVAILABLE, "unreachable", message) from error
         except (aiohttp.ClientError, OSError) as error:
-            message = f"the connection to {self.server} was lost during {request}: {error}; retry"
+            is_plain = isinstance(error, aiohttp.ServerDisconnectedError) and self.server.startswith("http:")
+            hint = "; if the server uses TLS, its address begins with https://" if is_plain else ""
+            message = f"the connection to {self.server} was lost during {request}: {error}; retry{hint}"
             raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message) from error
 
     @property
@@ -215,7 +225,23 @@ def _address(server: str) -> Address:
 
 
 def _reason(error: aiohttp.ClientConnectorError) -> object:
-    return os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error
+    cause = error.os_error
+    if isinstance(cause, ssl.SSLError):
+        return f"it does not respond with TLS ({(cause.reason or str(cause)).replace('_', ' ').lower()})"
+    if isinstance(cause, socket.gaierror) or not cause.errno:
+        return cause.strerror or cause
+    return os.strerror(cause.errno)
+
+
+def _certificate_error(server: str, error: Exception) -> GovernorError:
+    """Return the error for a certificate from an unknown CA, or for one that is not valid here and now."""
+    reason = str(getattr(error, "verify_message", error)).rstrip(".")
+    advice = _ADVICE.get(getattr(error, "verify_code", 0))
+    if advice is None:
+        message = f"the certificate of {server} is not trusted: {reason}; set its CA file"
+        return GovernorError(Kind.UNAUTHENTICATED, "tls-untrusted", message)
+    message = f"the certificate of {server} is not valid: {reason}; {advice}"
+    return GovernorError(Kind.UNAUTHENTICATED, "tls-invalid", message)
 
 
 def _context(server: str, ca_file: Path | None) -> ssl.SSLContext | None:

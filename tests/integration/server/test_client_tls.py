@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -30,18 +31,28 @@ class Authority:
         self.certificate = self._issue(self._name, self._key.public_key(), is_authority=True)
         self.file.write_bytes(self.certificate)
 
-    def server_files(self) -> tuple[Path, Path]:
-        """Return the files of a certificate chain for 127.0.0.1 and its key."""
+    def server_files(self, address: str = "127.0.0.1", age: timedelta = timedelta(0)) -> tuple[Path, Path]:
+        """Return the files of a certificate chain for an address and its key; a certificate is valid for two hours."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
         certificate_file, key_file = self._directory / "server.pem", self._directory / "server.key"
-        certificate_file.write_bytes(self._issue(name, key.public_key(), is_authority=False) + self.certificate)
+        certificate_file.write_bytes(
+            self._issue(name, key.public_key(), is_authority=False, address=address, age=age) + self.certificate
+        )
         form = serialization.PrivateFormat.PKCS8
         key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
         return certificate_file, key_file
 
-    def _issue(self, name: x509.Name, key: ec.EllipticCurvePublicKey, *, is_authority: bool) -> bytes:
-        now = datetime.now(UTC)
+    def _issue(
+        self,
+        name: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        is_authority: bool,
+        address: str = "127.0.0.1",
+        age: timedelta = timedelta(0),
+    ) -> bytes:
+        now = datetime.now(UTC) - age
         builder = (
             x509.CertificateBuilder()
             .subject_name(name)
@@ -51,7 +62,7 @@ class Authority:
             .not_valid_before(now - timedelta(hours=1))
             .not_valid_after(now + timedelta(hours=1))
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
         )
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
@@ -65,8 +76,8 @@ class TlsBed(ServerBed):
 
 
 @asynccontextmanager
-async def serving(authority: Authority, directory: Path, port: int = 0) -> AsyncIterator[TlsBed]:
-    certificate_file, key_file = authority.server_files()
+async def serving(authority: Authority, directory: Path, port: int = 0, **certificate: Any) -> AsyncIterator[TlsBed]:
+    certificate_file, key_file = authority.server_files(**certificate)
     async with running(directory, port=port, tls_certificate=certificate_file, tls_key=key_file) as plain:
         yield TlsBed(plain)
 
@@ -138,3 +149,41 @@ async def test_a_client_with_a_pinned_ca_can_be_created_before_the_server_runs(
         assert raised.value.kind is Kind.UNAVAILABLE
         async with serving(authority, tmp_path / "server", server.address.port):
             assert await connection.runtimes() == ()
+
+
+@pytest.mark.parametrize(
+    ("certificate", "reason"),
+    [
+        ({"age": timedelta(days=1)}, "certificate has expired; renew it, or correct the clock of this machine"),
+        ({"age": timedelta(days=-1)}, "certificate is not yet valid; correct the clock of this machine"),
+        ({"address": "127.0.0.2"}, "not valid for '127.0.0.1'; use an address that it is issued for"),
+    ],
+    ids=["expired", "not yet valid", "other address"],
+)
+async def test_a_certificate_that_is_not_valid_says_what_to_do(
+    authority: Authority, tmp_path: Path, certificate: Any, reason: str
+) -> None:
+    async with serving(authority, tmp_path / "server", **certificate) as server:
+        error = await rejection(client(server, ca_file=authority.file))
+        shown = await CommandLine(server, tmp_path).run("get", "runtimes", "--ca-file", str(authority.file))
+    assert (error.kind, error.code) == (Kind.UNAUTHENTICATED, "tls-invalid")
+    assert reason in error.message
+    assert reason in shown.err
+    assert "next:" not in shown.err
+
+
+async def test_the_wrong_scheme_of_an_address_is_named(server: TlsBed, tmp_path: Path) -> None:
+    plain = await rejection(Client(f"http://{server.address}", None))
+    async with running(tmp_path / "plain") as other:
+        encrypted = await rejection(Client(f"https://{other.address}", None))
+    assert "if the server uses TLS, its address begins with https://" in plain.message
+    assert "it does not respond with TLS" in encrypted.message
+    assert "Operation not permitted" not in encrypted.message
+    assert {plain.kind, encrypted.kind} == {Kind.UNAVAILABLE}
+
+
+async def test_an_unknown_host_is_named_as_the_reason() -> None:
+    error = await rejection(Client("https://governor.invalid", None))
+    assert error.code == "unreachable"
+    assert "Unknown error" not in error.message
+    assert "cannot reach https://governor.invalid: " in error.message

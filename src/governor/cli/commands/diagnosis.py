@@ -98,7 +98,7 @@ def check_server(server: str, reply: ServerReply) -> Iterator[CheckResult]:
 def failed_check(server: str, error: GovernorError) -> CheckResult:
     """Return the result of a check that failed."""
     subject, kind = (server, "Reachable")
-    if error.code == "tls-untrusted":
+    if error.code in ("tls-untrusted", "tls-invalid"):
         kind = "Trusted"
     elif error.kind in (Kind.UNAUTHENTICATED, Kind.DENIED):
         subject, kind = "token", "Authenticated"
