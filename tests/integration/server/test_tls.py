@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from cryptography import x509
 
 from demo.programs import GovernorServer
@@ -130,6 +131,34 @@ async def test_an_issued_certificate_is_renewed_at_run_time(tmp_path: Path) -> N
         second = await served_certificate(address, trust_of(tmp_path))
     assert second.not_valid_after_utc - first.not_valid_after_utc == timedelta(seconds=RENEW_EVERY_S)
     assert timedelta(seconds=2 * RENEW_EVERY_S) < VALID_FOR
+
+
+@pytest.mark.parametrize(
+    ("age", "event"),
+    [
+        (timedelta(0), None),
+        (VALID_FOR - timedelta(days=2), "certificate expires soon: replace its file"),
+        (VALID_FOR + timedelta(days=1), "certificate has expired, clients reject it: replace its file"),
+    ],
+    ids=["new", "old", "expired"],
+)
+async def test_a_certificate_that_expires_is_announced_once_a_day(
+    tmp_path: Path, age: timedelta, event: str | None
+) -> None:
+    now = datetime.now(UTC)
+    file = tmp_path / "server.pem"
+    file.write_bytes(open_authority(tmp_path / "authority.pem", now - age).issue(NAMES, now - age))
+    clock = VirtualClock(now=now)
+    with structlog.testing.capture_logs() as logs:
+        certificate = open_certificate(Settings(tls_certificate=file, tls_key=file), tmp_path, clock)
+        assert certificate is not None
+        async with serving(certificate):
+            for _ in range(3):
+                await run_renewal(clock, RELOAD_EVERY_S)
+            first = [entry["event"] for entry in logs]
+            await run_renewal(clock, 86_400)
+    assert first == [event] * (event is not None)
+    assert [entry["event"] for entry in logs] == first * 2
 
 
 async def run_renewal(clock: VirtualClock, after_s: float) -> None:

@@ -5,6 +5,7 @@ It comes from files that may be replaced at any time, or from the server's own C
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,10 @@ from governor.server.settings import Settings
 RELOAD_EVERY_S: Final = 60.0
 RENEW_EVERY_S: Final = 30 * 86_400.0
 """A third of the validity of issued certificates, so that two renewals may fail."""
+
+_WARN_EVERY: Final = timedelta(days=1)
+_LATE: Final = 0.1
+"""Part of the validity that is left when a certificate should have been replaced."""
 
 _log = logging.get_logger(__name__)
 
@@ -35,6 +40,8 @@ class Certificate:
         self._renew = renew
         self._served = self._load()
         self.context = tls.server_context(*files)
+        self._warned: datetime | None = None
+        self._warn()
 
     @property
     def pin(self) -> str:
@@ -46,13 +53,14 @@ class Certificate:
         return tls.fingerprint_of(certificate) if last.issuer == last.subject else ""
 
     async def run(self) -> None:
-        """Renew or reload the certificate periodically until cancelled."""
+        """Renew or reload the certificate periodically until cancelled; warn before it expires."""
         while True:
             await self._clock.sleep(self._every_s)
             try:
                 self._serve(await asyncio.to_thread(self._load))
             except (GovernorError, OSError) as error:
                 _log.warning("certificate renewal failed; the old certificate stays in use", error=str(error))
+            self._warn()
 
     def _load(self) -> list[bytes]:
         """Renew the files if they are ours and return their content; raise if key and certificate do not match."""
@@ -66,6 +74,21 @@ class Certificate:
             self.context.load_cert_chain(*self._files)
             self._served = content
             _log.info("new certificate in use", file=str(self._files[0]))
+
+    def _warn(self) -> None:
+        """Warn once a day if the certificate has expired or soon will."""
+        from cryptography import x509  # noqa: PLC0415 - not needed without TLS
+
+        served, now = x509.load_pem_x509_certificates(self._served[0])[0], self._clock.now()
+        begin, end = served.not_valid_before_utc, served.not_valid_after_utc
+        if end - now > (end - begin) * _LATE or (self._warned is not None and now - self._warned < _WARN_EVERY):
+            return
+        self._warned = now
+        if now < end:
+            event = "certificate expires soon: replace its file"
+        else:
+            event = "certificate has expired, clients reject it: replace its file"
+        _log.warning(event, file=str(self._files[0]), expires=end.isoformat())
 
 
 def open_certificate(settings: Settings, directory: Path, clock: Clock) -> Certificate | None:
