@@ -98,6 +98,18 @@ PROBLEM_REASONS: Final = STALLED_REASONS | {"AgentFailed"}
 """Reasons of ``Verified`` that ``doctor`` reports as problems."""
 WAITING_REASONS: Final = frozenset({HELD, WAITING_FOR_WINDOW})
 """Reasons of conditions that change by themselves at a known time: neither progress nor a problem."""
+RUNTIME_STATES: Final = (
+    *(reason for _, reason, _, _ in (*_REASONS.values(), *_FAILURES.values())),
+    PENDING,
+    "NothingToVerify",
+    *sorted(WAITING_REASONS),
+    "Waiting",
+    "NotWatching",
+    "NotEnrolled",
+    "Revoked",
+    "AgentOutdated",
+)
+"""States in which runtimes can be listed."""
 
 
 def verified(
@@ -220,6 +232,12 @@ def summarise(conditions: Iterable[Condition]) -> Summary:
     both = first.status is Status.TRUE and chosen is not first
     state = f"{first.reason},{chosen.reason}" if both else first.reason
     return Summary(state, chosen.reason, chosen.message, chosen.actor, chosen.until)
+
+
+def is_in_state(state: str, summary: Summary, conditions: Iterable[Condition]) -> bool:
+    """Return whether the summary names a state, or an unmet condition has it as its reason."""
+    unmet = (each.reason for each in conditions if each.status is not Status.TRUE)
+    return state in summary.state.split(",") or state in unmet
 
 
 def _explanation(state: State, parts: Sequence[Finding]) -> tuple[Status, str, Actor, str]:

@@ -303,6 +303,7 @@ async def test_no_error_contains_a_sensitive_value(bed: ServerBed) -> None:
         ("/revisions?colour=red", "query-unknown"),
         ("/revisions?document=orders", "document-reference"),
         ("/documents?kind=Pod", "kind-unknown"),
+        ("/runtimes?state=failed", "state-unknown"),
         ("/documents/Profile/orders?version=99999999999999999999", "number-large"),
         ("/revisions/7", "not-found"),
         ("/changes/c-0", "not-found"),

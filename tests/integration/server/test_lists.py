@@ -81,6 +81,8 @@ async def test_runtimes_are_found_by_their_state(bed: ServerBed) -> None:
         assert await names(bed, "state=Verified") == ["r03"]
         assert await names(bed, "state=Failed") == ["r20"]
         assert len(await names(bed, "state=Pending")) == 23
+        assert await names(bed, "state=NotWatching") == ["r20"]
+        assert len(await names(bed, "state=NotEnrolled")) == 23
 
 
 async def test_a_list_has_summaries_unless_the_whole_is_requested(bed: ServerBed) -> None:

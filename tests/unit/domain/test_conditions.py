@@ -8,6 +8,7 @@ import pytest
 
 from governor.domain.conditions import (
     PROBLEM_REASONS,
+    RUNTIME_STATES,
     STALLED_REASONS,
     WAITING_REASONS,
     Actor,
@@ -17,6 +18,7 @@ from governor.domain.conditions import (
     Summary,
     changeable,
     connected,
+    is_in_state,
     summarise,
     verified,
 )
@@ -264,6 +266,32 @@ def test_a_summary_does_not_depend_on_the_order_of_conditions() -> None:
         Condition("Quiet", Status.FALSE, "Loud", "m"),
     ]
     assert len({summarise(order) for order in itertools.permutations(conditions)}) == 1
+
+
+def test_the_states_in_which_runtimes_are_listed_are_all_reasons() -> None:
+    restraints = [None, *(Restraint(reason, "", NOON) for reason in (HELD, WAITING_FOR_WINDOW, "Later"))]
+    reports = [
+        msgspec.structs.replace(
+            report(workloads=(WorkloadReport(workload=WorkloadRef("", "Sidecar", "a"), state=state, cause=cause),)),
+            restraint=restraint,
+        )
+        for state, cause, restraint in itertools.product(State, (None, *Cause), restraints)
+    ]
+    found = {verified(None, None), verified(PROGRESS, None), *(verified(PROGRESS, each) for each in reports)}
+    found |= {
+        connected(enrolled=enrolled, watching=False, since=NOON, revoked=revoked, refusal=refusal)
+        for enrolled, revoked, refusal in itertools.product((True, False), (None, NOON), ("", "too old"))
+    }
+    assert {each.reason for each in found} == set(RUNTIME_STATES)
+
+
+def test_a_runtime_is_in_the_state_of_its_summary_and_of_each_unmet_condition() -> None:
+    offline = connected(enrolled=True, watching=False, since=NOON)
+    pending, done = (verified(PROGRESS, None), offline), (verified(PROGRESS, report(State.VERIFIED)), offline)
+    found = [
+        [state for state in RUNTIME_STATES if is_in_state(state, summarise(each), each)] for each in (pending, done)
+    ]
+    assert found == [["Pending", "NotWatching"], ["Verified", "NotWatching"]]
 
 
 def test_a_summary_without_conditions_is_unknown() -> None:

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import governor
 from governor.domain.changes import Change, Revision
+from governor.domain.conditions import RUNTIME_STATES
 from governor.domain.documents import DOCUMENT_TYPES
 from governor.domain.inventories import Inventory
 from governor.domain.reports import Check, Report
@@ -124,7 +125,11 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             Query("after", "Only runtimes after this name; the header Link has the next page"),
             Query("name", "Only runtimes whose name contains this text"),
             Query("selector", "Only runtimes with these labels, for example region=eu,tier!=test"),
-            Query("state", "Only runtimes in this state, for example Failed or NotWatching"),
+            Query(
+                "state",
+                "Only runtimes in this state, which may be one of several",
+                {**TEXT, "enum": list(RUNTIME_STATES)},
+            ),
             Query("full", "With reports and evidence", FLAG),
         ),
     ),

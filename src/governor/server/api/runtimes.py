@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from governor.domain.bundles import Delivery, DeliveryPosition, compile_bundle
+from governor.domain.conditions import RUNTIME_STATES
 from governor.domain.documents import ApplyPolicy, DocumentRef, Platform
 from governor.domain.layering import Origin
 from governor.domain.reports import Check, Report
@@ -26,6 +27,7 @@ from governor.server.watch.reporting import FOREIGN_REPORT
 from governor.server.watch.status import RuntimeQuery, read_page, read_runtimes, runtime_view
 from governor.values.paths import Path, render
 from governor.values.selectors import parse
+from governor.values.suggestions import suggestion
 from governor.values.trees import Tree, leaf_at, masked
 from governor.wire import deliveries, reports
 from governor.wire.deliveries import format_for, read_position, required_format, unsupported
@@ -45,7 +47,10 @@ async def list_runtimes(call: Call) -> Response:
     limit = DEFAULT_PAGE if (requested := call.number("limit")) is None else requested
     if not 0 < limit <= MAX_PAGE:
         raise invalid("limit", f"limit must be from 1 to {MAX_PAGE}")
-    query = RuntimeQuery(call.query.get("name", ""), parse(call.query.get("selector", "")), call.query.get("state"))
+    state = call.query.get("state")
+    if state is not None and state not in RUNTIME_STATES:
+        raise invalid("state-unknown", f"unknown state {state!r}; {suggestion(state, RUNTIME_STATES, 'known states')}")
+    query = RuntimeQuery(call.query.get("name", ""), parse(call.query.get("selector", "")), state)
     services, after, full = call.services, call.query.get("after", ""), call.flag("full")
     catalogue, presence_of, now = services.catalogues.committed, services.hub.presence, services.clock.now()
     found = await services.store.read(

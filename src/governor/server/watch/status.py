@@ -18,6 +18,7 @@ from governor.domain.conditions import (
     accepted,
     changeable,
     connected,
+    is_in_state,
     summarise,
     verified,
     verified_by,
@@ -102,7 +103,9 @@ def read_page(
     selected, found = filter(query.selects, candidates), list[RuntimeView]()
     while len(found) <= limit and (part := list(itertools.islice(selected, limit + 1))):
         views = (runtime_view(each, presence_of, now) for each in read_runtimes(connection, part, full=full))
-        found += [each for each in views if query.state is None or query.state in each.summary.state.split(",")]
+        found += [
+            each for each in views if query.state is None or is_in_state(query.state, each.summary, each.conditions)
+        ]
     return found[: limit + 1]
 
 
