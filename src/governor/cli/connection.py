@@ -48,7 +48,7 @@ def is_local(server: str) -> bool:
 def read_token(path: Path) -> Secret:
     """Read the token in a file; the error names the file and never repeats its contents."""
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise _token_file_error(f"cannot read the token file {path}: {reason}") from error

@@ -17,7 +17,7 @@ from governor.domain.changes import Change, ChangeState, Revision
 from governor.domain.documents import DocumentRef, Platform
 from governor.domain.inventories import Inventory
 from governor.domain.reports import Check, Report
-from governor.errors import GovernorError, Kind
+from governor.errors import GovernorError, Kind, invalid
 from governor.values.secret import Secret
 from governor.wire import deliveries, reports
 from governor.wire.deliveries import SignedDelivery
@@ -272,4 +272,6 @@ def _watch_session(path: str, headers: Mapping[str, str]) -> WatchSession:
 
 def _segment(text: str) -> str:
     """Return a name as one segment of a URL path."""
+    if not text:
+        raise invalid("name-empty", "the name is empty")
     return quote(text, safe="")

@@ -42,6 +42,20 @@ async def test_json_output_decodes_to_the_rest_bodies(governor: CommandLine) -> 
     assert newest.message == "to be read"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("get", "runtimes"), ("get", "profiles"), ("describe", "runtime"), ("explain",), ("token", "revoke")],
+    ids=" ".join,
+)
+async def test_an_empty_name_is_an_error_and_a_slash_is_a_part_of_a_name(
+    governor: CommandLine, words: tuple[str, ...]
+) -> None:
+    empty, slash = await governor.run(*words, ""), await governor.run(*words, "a/b")
+    assert (empty.code, empty.out, empty.err) == (EXIT_CODE[Kind.INVALID], "", "error: the name is empty\n")
+    assert (slash.code, slash.out) == (EXIT_CODE[Kind.NOT_FOUND], "")
+    assert "no such path" not in slash.err
+
+
 def labelled(name: str, **labels: str) -> dict[str, Any]:
     document = runtime(name)
     return {**document, "metadata": {"name": name, "labels": labels}}

@@ -193,9 +193,10 @@ def test_the_shell_completes_commands_without_importing_them() -> None:
     assert done.stdout.split() == ["plain,delete", "plain,describe"]
 
 
-def test_a_token_file_is_read_without_its_line_break(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"rg-secret\n", b"\xef\xbb\xbfrg-secret\r\n"])
+def test_a_token_file_is_read_without_line_break_and_byte_order_mark(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text("rg-secret\n")
+    file.write_bytes(content)
     assert read_token(file).reveal() == "rg-secret"
 
 

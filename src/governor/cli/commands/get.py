@@ -54,7 +54,7 @@ def get_runtimes(
     """
 
     async def fetch(client: "Client") -> tuple[RuntimeView, ...]:
-        if name:
+        if name is not None:
             return (await client.runtime(name),)
         return await client.runtimes(name=contains, selector=selector, state=state)
 
@@ -73,7 +73,9 @@ def get_profiles(name: str | None, output: Format) -> None:
     """
 
     async def fetch(client: "Client") -> tuple[DocumentView, ...]:
-        return (await client.document(DocumentRef("Profile", name)),) if name else await client.documents("Profile")
+        if name is not None:
+            return (await client.document(DocumentRef("Profile", name)),)
+        return await client.documents("Profile")
 
     found = call_server(fetch)
     documents = [view.document for view in found]

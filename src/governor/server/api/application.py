@@ -6,7 +6,7 @@ A request that needs no waiting, because its endpoint is immediate and its calle
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from starlette.datastructures import Headers, QueryParams
@@ -53,7 +53,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] == "http":
-            resource, scope["path_params"] = self._route(scope["path"])
+            resource, scope["path_params"] = self._route(scope["raw_path"].decode("ascii"))
             await resource.respond(scope, receive, send)
 
     def status_at_once(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> int | None:
@@ -65,8 +65,9 @@ class Application:
         return resource.status_at_once(method, parameters, headers, body)
 
     def _route(self, path: str) -> "tuple[_Resource, dict[str, str]]":
+        """Find the resource of a path as it was sent: an encoded slash is a part of a segment."""
         node, parameters = self._root, dict[str, str]()
-        for segment in path.split("/"):
+        for segment in map(unquote, path.split("/")) if "%" in path else path.split("/"):
             found = node.literals.get(segment)
             if found is None:
                 if node.parameter is None or not segment:

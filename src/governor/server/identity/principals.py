@@ -158,7 +158,7 @@ def new_token(request: TokenRequest, now: datetime) -> tuple[Token, Secret]:
         raise invalid("token-name", f"the prefix {_SOURCE_PREFIX!r} is reserved for sources; choose another name")
     ttl_s = JOIN_TTL_S if request.ttl_seconds is None and request.runtime else request.ttl_seconds
     if ttl_s is not None and not 0 < ttl_s <= MAX_TTL_S:
-        raise invalid("token-ttl", f"ttlSeconds must be from 1 to {MAX_TTL_S}")
+        raise invalid("token-ttl", f"the lifetime (ttlSeconds) must be from 1 to {MAX_TTL_S} s, ten years")
     token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     token = Token(
         id=token_id,

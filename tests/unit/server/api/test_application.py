@@ -22,6 +22,11 @@ def test_a_route_is_found_with_its_parameters(endpoint: Endpoint) -> None:
     assert parameters == {name: f"the-{name}" for name in names}
 
 
+def test_an_encoded_slash_is_a_part_of_a_name() -> None:
+    resource, parameters = APPLICATION._route(f"{PREFIX}/%72untimes/a%2Fwatch%C3%A9")
+    assert (resource._route, parameters) == (f"{PREFIX}/runtimes/{{runtime}}", {"runtime": "a/watché"})
+
+
 @pytest.mark.parametrize(
     "path",
     [
