@@ -171,6 +171,11 @@ def test_a_closed_output_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_closed_input_has_no_documents() -> None:
+    done = in_shell(["apply", "-f", "-"], "<&-")
+    assert (done.returncode, done.stderr) == (3, "error: no documents found in -; nothing was sent\n")
+
+
 def test_text_that_the_output_encoding_lacks_is_escaped(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"\xff\xd0\xb6")
     odd.mkdir()
