@@ -30,11 +30,11 @@ from governor.runtimeproxy.ops.control import Upgraded
 from governor.runtimeproxy.ops.watchdog import ServiceManager
 
 START_TIMEOUT_S: Final = 30.0
+"""How long a successor may take to start, or to exit if it cannot."""
 SERVE_TIMEOUT_S: Final = 10.0
 """Neither proxy may accept connections for so long; with the watchdog's interval it is less than ``WatchdogSec``."""
 RETIRE_S: Final = 900.0
 """How long a replaced proxy may finish its calls; image pulls can take minutes."""
-_STOP_GRACE_S: Final = 2.0
 _LINE_BYTES: Final = 1024
 _STARTED: Final = "started"
 _SERVE: Final = "serve"
@@ -139,11 +139,13 @@ class Successor:
         """Continue to serve, end the successor, and return the reason."""
         for gate in self._servers:
             await gate.resume()
+        reason = str(error)
         if not isinstance(error, TimeoutError):
-            # Its end of the channel is closed, so it is about to exit by itself.
-            await process.exits_within(_STOP_GRACE_S)
+            # Its end of the channel is closed, so it is about to exit by itself; this proxy serves again.
+            has_exited = await process.exits_within(START_TIMEOUT_S)
+            reason = "" if has_exited else f"closed its channel and did not exit within {START_TIMEOUT_S:.0f} s"
         exit_ = await process.stop(0)
-        reason = str(error) if isinstance(error, TimeoutError) else exit_.summary
+        reason = reason or exit_.summary
         _log.error("the new version did not start; this one continues", pid=process.pid, reason=reason)
         message = f"the new version {reason}; the running one continues. The log has the reason."
         return GovernorError(Kind.UNAVAILABLE, "upgrade-failed", message)

@@ -206,6 +206,9 @@ _FEW_DESCRIPTORS = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, 
         pytest.param(_FEW_DESCRIPTORS, "exited with code 1", id="cannot-accept"),
         pytest.param("import signal\nsignal.pause()", "did not start within", id="hangs", marks=pytest.mark.soak),
         pytest.param(f"{_STARTED}signal.pause()", "did not serve within", id="never-accepts", marks=pytest.mark.soak),
+        pytest.param(
+            f"{_STARTED}channel.close()\nsignal.pause()", "did not exit within", id="gives-up", marks=pytest.mark.soak
+        ),
     ],
 )
 async def test_a_version_that_fails_replaces_nothing(
