@@ -86,12 +86,30 @@ def test_the_listening_socket_of_a_process_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as first:
         port = first.getsockname()[1]
         before = procfs.listening_socket(os.getpid(), port)
+        assert before == os.fstat(first.fileno()).st_ino
         assert before in procfs.open_sockets(os.getpid())
-    assert before
+        assert procfs.listening_pid(port) == os.getpid()
     assert before not in procfs.open_sockets(os.getpid())
     assert procfs.listening_socket(os.getpid(), port) == 0
     with socket.create_server(("127.0.0.1", port)):
         assert procfs.listening_socket(os.getpid(), port) not in (0, before)
+
+
+def test_a_socket_that_is_connected_from_the_port_does_not_listen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        assert procfs.listening_socket(os.getpid(), client.getsockname()[1]) == 0
+
+
+def test_the_listening_socket_is_found_without_reading_every_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "_TABLES", ())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert procfs.listening_socket(os.getpid(), server.getsockname()[1])
+
+
+def test_without_netlink_the_listening_socket_is_found_in_the_kernels_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "_NETLINK_SOCK_DIAG", 99)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert procfs.listening_socket(os.getpid(), server.getsockname()[1]) == os.fstat(server.fileno()).st_ino
 
 
 def test_a_process_without_watch_or_flag_has_neither(tmp_path: Path) -> None:

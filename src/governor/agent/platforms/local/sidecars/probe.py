@@ -109,7 +109,7 @@ class Probe:
 
     def _inspect(self, pid: int) -> tuple[int, bool, bool]:
         directory = self._target.resources
-        # A listening socket keeps its port; searching it again would read every connection of the machine.
+        # A listening socket keeps its port.
         is_open = self.listener in procfs.open_sockets(pid)
         listener = self.listener if is_open else procfs.listening_socket(pid, self._target.public)
         return listener, procfs.has_watch(pid, directory), procfs.has_flag(pid, directory, daprd.RESOURCES_FLAG)
