@@ -20,6 +20,10 @@ from tests.integration.runtimeproxy.calls import POD, create_container, hooked, 
 from tests.integration.runtimeproxy.test_watchdog import managing
 
 
+TAKES_TIME = {"delay_s": 0.02}
+"""Rule of a runtime under load: calls are under way at any moment, and the processor is left to the new version."""
+
+
 class Load:
     """Workers that make calls of several kinds, one after another, until stopped."""
 
@@ -76,6 +80,7 @@ async def test_upgrades_under_load_fail_no_call(
     own_bed: Bed, start_hook_plugin: StartHookPlugin, mode: str, upgrades: int
 ) -> None:
     proxy = own_bed.proxy
+    await own_bed.runtime.set(TAKES_TIME)
     if mode == "relayed":
         plugin = await start_hook_plugin({"method": "PreRunPodSandboxHook", "answer": {"annotations": {"by": "p"}}})
         await hooked(own_bed, plugin, failure_policy="Fail")
@@ -140,7 +145,7 @@ async def test_a_version_that_does_not_start_replaces_nothing(
     start_cri_client: StartCriClient,
     peer_directory: MakeDirectory,
 ) -> None:
-    runtime = await start_fake_runtime()
+    runtime = await start_fake_runtime(TAKES_TIME)
     directory = peer_directory()
     directory.mkdir()
     config = directory / "config.yaml"
@@ -219,7 +224,7 @@ async def test_a_version_that_fails_replaces_nothing(
     version: str,
     reason: str,
 ) -> None:
-    runtime = await start_fake_runtime()
+    runtime = await start_fake_runtime(TAKES_TIME)
     proxy = InstalledProxy(peer_directory(), runtime.socket)
     await start_server(proxy)
     client, pid, inode = await start_cri_client(proxy.socket), proxy.pid, proxy.socket.stat().st_ino
