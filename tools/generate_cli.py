@@ -83,13 +83,13 @@ def _exit_codes() -> Iterator[str]:
     yield "# Exit codes of `governor`"
     yield _NOTE
     yield "Scripts may rely on these numbers. No error exits with 1, so `diff` can be used in conditions."
+    negative = (
+        "`diff` found differences, `doctor` or `lint` found problems, or a runtime failed or is unproven. "
+        "Or a part of a running server, agent, reconciler or proxy failed: its log says why."
+    )
     rows = [
         (SUCCESS, "done", "Success. For `apply`: every runtime with an agent has verified the change."),
-        (
-            NEGATIVE,
-            "no",
-            "`diff` found differences, `doctor` or `lint` found problems, or a runtime failed or is unproven.",
-        ),
+        (NEGATIVE, "no", negative),
         (USAGE, "usage", "The command line is invalid; nothing was executed."),
         *((code, str(kind), _MEANING[kind]) for kind, code in EXIT_CODE.items()),
         (INTERRUPTED, "interrupted", "Interrupted with Ctrl-C. A change that was accepted stays accepted."),

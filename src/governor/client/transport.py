@@ -171,7 +171,7 @@ class Transport:
         try:
             yield
         except aiohttp.ClientConnectorCertificateError as error:
-            raise _certificate_error(self.server, error.certificate_error) from error
+            raise self._certificate_error(error.certificate_error) from error
         except TimeoutError as error:
             message = f"{self.server} did not respond to {request} in time; check that it is healthy, then retry"
             raise GovernorError(on_timeout, "no-answer", message) from error
@@ -194,6 +194,17 @@ class Transport:
             hint = "; if the server uses TLS, its address begins with https://" if is_plain else ""
             message = f"the connection to {self.server} was lost during {request}: {error}; retry{hint}"
             raise GovernorError(Kind.UNAVAILABLE, "connection-lost", message) from error
+
+    def _certificate_error(self, error: Exception) -> GovernorError:
+        """Return the error for a certificate from an unknown CA, or for one that is not valid here and now."""
+        reason = str(getattr(error, "verify_message", error)).rstrip(".")
+        advice = _ADVICE.get(getattr(error, "verify_code", 0))
+        if advice is not None:
+            message = f"the certificate of {self.server} is not valid: {reason}; {advice}"
+            return GovernorError(Kind.UNAUTHENTICATED, "tls-invalid", message)
+        advice = "if its CA was replaced, join again with a new token" if self._fingerprint else "set its CA file"
+        message = f"the certificate of {self.server} is not trusted: {reason}; {advice}"
+        return GovernorError(Kind.UNAUTHENTICATED, "tls-untrusted", message)
 
     @property
     def _proxied_by(self) -> str:
@@ -231,17 +242,6 @@ def _reason(error: aiohttp.ClientConnectorError) -> object:
     if isinstance(cause, socket.gaierror) or not cause.errno:
         return cause.strerror or cause
     return os.strerror(cause.errno)
-
-
-def _certificate_error(server: str, error: Exception) -> GovernorError:
-    """Return the error for a certificate from an unknown CA, or for one that is not valid here and now."""
-    reason = str(getattr(error, "verify_message", error)).rstrip(".")
-    advice = _ADVICE.get(getattr(error, "verify_code", 0))
-    if advice is None:
-        message = f"the certificate of {server} is not trusted: {reason}; set its CA file"
-        return GovernorError(Kind.UNAUTHENTICATED, "tls-untrusted", message)
-    message = f"the certificate of {server} is not valid: {reason}; {advice}"
-    return GovernorError(Kind.UNAUTHENTICATED, "tls-invalid", message)
 
 
 def _context(server: str, ca_file: Path | None) -> ssl.SSLContext | None:

@@ -178,8 +178,8 @@ class TokenRequest(_Request, frozen=True):
     ttl_seconds: int | None = None
 
 
-class TokenView(_Response, frozen=True):
-    """A token without its secret."""
+class TokenView(_Response, frozen=True, omit_defaults=True):
+    """A token without its secret; a used join token counts as revoked, too."""
 
     id: str
     name: str
@@ -188,6 +188,7 @@ class TokenView(_Response, frozen=True):
     created: datetime
     expires: datetime | None
     revoked: bool
+    used: bool = False
 
 
 class TokenCreated(_Response, frozen=True):

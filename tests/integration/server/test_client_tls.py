@@ -172,6 +172,25 @@ async def test_a_certificate_that_is_not_valid_says_what_to_do(
     assert "next:" not in shown.err
 
 
+async def test_a_replaced_ca_is_named_to_a_client_that_has_pinned_the_old_one(
+    authority: Authority, tmp_path: Path
+) -> None:
+    pin = fingerprint_of(authority.file)
+    async with serving(authority, tmp_path / "server") as server, client(server, ca_fingerprint=pin) as connection:
+        assert await connection.runtimes() == ()
+        other = tmp_path / "other"
+        other.mkdir()
+        files = Authority(other).server_files()
+        certificate = server.services.certificate
+        assert certificate is not None
+        certificate.context.load_cert_chain(*files)
+        await connection._transport.close()
+        await connection._transport.open()
+        with pytest.raises(GovernorError, match="if its CA was replaced, join again with a new token") as raised:
+            await connection.runtimes()
+    assert raised.value.code == "tls-untrusted"
+
+
 async def test_the_wrong_scheme_of_an_address_is_named(server: TlsBed, tmp_path: Path) -> None:
     plain = await rejection(Client(f"http://{server.address}", None))
     async with running(tmp_path / "plain") as other:

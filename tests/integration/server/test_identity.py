@@ -171,6 +171,18 @@ async def test_a_revoked_token_is_rejected_and_its_stream_is_closed(tmp_path: Pa
     assert listed[token_id]
 
 
+async def test_a_used_join_token_is_listed_as_used(tmp_path: Path) -> None:
+    async with running(tmp_path) as bed:
+        await bed.apply(runtime("r1"))
+        await bed.enrol("r1")
+        revoked, _ = await token(bed, Role.VIEWER)
+        async with bed.client() as admin:
+            await admin.revoke_token(revoked)
+            listed = {each.name: (each.revoked, each.used) for each in await admin.tokens() if each.name != "admin"}
+    assert sorted(listed.values()) == [(True, False), (True, True)]
+    assert listed["join r1"] == (True, True)
+
+
 async def test_no_secret_is_in_the_token_list_or_the_database(tmp_path: Path) -> None:
     async with running(tmp_path) as bed:
         _, text = await token(bed, Role.VIEWER)

@@ -68,6 +68,8 @@ def _role(token: TokenView) -> str:
 
 
 def _token_state(token: TokenView, now: datetime) -> str:
+    if token.used:
+        return "used"
     if token.revoked:
         return "revoked"
     return "expired" if token.expires and token.expires <= now else "valid"

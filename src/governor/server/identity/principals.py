@@ -195,8 +195,9 @@ def is_active_admin(token: Token, now: datetime) -> bool:
 
 def view(token: Token) -> TokenView:
     """Return a token as the API shows it; a used join token counts as revoked."""
-    revoked = token.revoked is not None or token.used is not None
-    return TokenView(token.id, token.name, token.role, token.runtime, token.created, token.expires, revoked)
+    used = token.used is not None
+    revoked = used or token.revoked is not None
+    return TokenView(token.id, token.name, token.role, token.runtime, token.created, token.expires, revoked, used)
 
 
 def _insert(connection: sa.Connection, token: Token) -> None:

@@ -93,12 +93,14 @@ def test_tokens_are_listed_with_their_state() -> None:
         TokenView("t1", "anna", Role.ADMIN, None, EARLIER, None, False),
         TokenView("t2", "", None, "r1", EARLIER, EARLIER, False),
         TokenView("t3", "ci", Role.EDITOR, None, EARLIER, NOW + timedelta(1), True),
+        TokenView("t4", "joined", Role.EDITOR, None, EARLIER, NOW + timedelta(1), True, used=True),
     ]
     rows = [line.split() for line in tokens_table(tokens, NOW).splitlines()[1:]]
     assert [row[:4] for row in rows] == [
         ["t1", "anna", "admin", "valid"],
         ["t2", "-", "join", "r1"],
         ["t3", "ci", "editor", "revoked"],
+        ["t4", "joined", "editor", "used"],
     ]
     assert "expired" in rows[1]
 
