@@ -19,7 +19,6 @@ from tests.integration.runtimeproxy.bed import Bed
 from tests.integration.runtimeproxy.calls import POD, create_container, hooked, last, run_pod
 from tests.integration.runtimeproxy.test_watchdog import managing
 
-
 TAKES_TIME = {"delay_s": 0.02}
 """Rule of a runtime under load: calls are under way at any moment, and the processor is left to the new version."""
 
