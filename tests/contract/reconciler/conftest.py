@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from governor.kube.client import Client, Limits, Transport
 from governor.process.flowcontrol.limiter import Rate
@@ -26,12 +27,17 @@ async def transport() -> AsyncIterator[Transport]:
         yield transport
 
 
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def kinds(_shared_control_plane: ControlPlane) -> None:
+    """The kinds of the reconciler on the API server that all contract tests share."""
+    async with Transport() as transport:
+        await installer(Client(transport, admin_of(_shared_control_plane))).install()
+
+
 @pytest.fixture
-async def client(control_plane: ControlPlane, transport: Transport) -> Client:
+def client(control_plane: ControlPlane, kinds: None, transport: Transport) -> Client:
     """An administrator's client of the shared server, with the kinds of the reconciler."""
-    client = Client(transport, admin_of(control_plane), Limits(rate=Rate(per_s=10_000.0, burst=10_000)))
-    await installer(client).install()
-    return client
+    return Client(transport, admin_of(control_plane), Limits(rate=Rate(per_s=10_000.0, burst=10_000)))
 
 
 @pytest.fixture
