@@ -60,7 +60,7 @@ def resolved(documents: Documents, name: str, cluster: str) -> tuple[ModuleInsta
         raise invalid("cluster", f"no Cluster is called {cluster}: add it to the files, or name another")
     resolution = resolve(documents.catalogue, documents.clusters[cluster])
     found = {each.module: each.outcome for each in resolution.placements}
-    outcome = found[_one(found, name)]
+    outcome = found[_one(found, name, cluster)]
     if isinstance(outcome, Problem):
         raise invalid(outcome.reason, outcome.message)
     module = documents.catalogue.module(outcome.module, outcome.version)
@@ -68,11 +68,13 @@ def resolved(documents: Documents, name: str, cluster: str) -> tuple[ModuleInsta
     return outcome, module
 
 
-def _one(found: Mapping[str, object], name: str) -> str:
+def _one(found: Mapping[str, object], name: str, cluster: str) -> str:
     if name in found:
         return name
     if name or not found:
-        raise invalid("module", f"no Installation in the files enables {name or 'a module'} on the cluster")
+        others = f"; the files install {listed(sorted(found))} there" if found else "; --cluster names another"
+        message = f"no Installation in the files enables {name or 'a module'} on the cluster {cluster!r}{others}"
+        raise invalid("module", message)
     if len(found) > 1:
         raise invalid("module", f"the files install {listed(sorted(found))}: name one of them")
     return next(iter(found))

@@ -18,6 +18,7 @@ _STEP: Final = re.compile(r"\.(?P<field>[\w-]+)|\[(?P<index>\d+)\]|(?P<entry>\[\
 _FIELD: Final = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
 _TYPE: Final = re.compile(r"Expected `(?P<expected>[^`]+)`, got `(?P<found>[^`]+)`")
 _RANGE: Final = re.compile(r"Expected `(?P<type>\w+)` (?P<length>of length )?(?P<operator>[<>]=?) (?P<limit>\S+)")
+_PATTERN: Final = re.compile(r"Expected `str` matching regex '?(?P<pattern>.*?)'?", re.DOTALL)
 _TYPE_NAMES: Final[Mapping[str, str]] = {
     "object": "a map",
     "array": "a list",
@@ -90,8 +91,8 @@ def _describe(reason: str, node: Any) -> str:
             return f"must be {(alternative.extra_json_schema or {})['description']}"
     if types := _TYPE.fullmatch(reason):
         return f"must be {_type_names(types['expected'])}, not {_TYPE_NAMES.get(types['found'], types['found'])}"
-    if " matching regex " in reason:
-        return "has an invalid format"
+    if pattern := _PATTERN.fullmatch(reason):
+        return f"must match {pattern['pattern']}"
     if reason in _INVALID_TIMES:
         return f"must be {_TYPE_NAMES['datetime']}"
     if limits := _RANGE.fullmatch(reason):

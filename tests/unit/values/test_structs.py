@@ -44,7 +44,7 @@ class Drawing(msgspec.Struct, rename={"line_width": "line-width"}):
         ({"dots": [], "first": {"to": 1}}, ("first", "to"), "unknown field; known fields: at, fillColour, notes"),
         ({"dots": [], "line-width": "2"}, ("line-width",), "must be an integer, not a string"),
         ({"dots": [], "title": "long"}, ("title",), "must have at most 3 characters"),
-        ({"dots": [], "code": "x"}, ("code",), "has an invalid format"),
+        ({"dots": [], "code": "x"}, ("code",), "must match ^[0-9]+$"),
         ({"dots": [], "unit": "m"}, ("unit",), "must be cm or mm"),
         ({"dots": [], "deep": {"k": 5}}, ("deep", "k"), "must be a map, not an integer"),
     ],

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from governor import yamltext
-from governor.errors import invalid
+from governor.domain.documents import API_VERSION
+from governor.errors import GovernorError, invalid
 from governor.kube.objects import ObjectRef
 from governor.kube.reflector import View
 from governor.kube.reflector.store import Index, WritableStore
@@ -16,13 +17,16 @@ from governor.reconciler.kinds.channel import CHANNEL, Channel
 from governor.reconciler.kinds.cluster import CLUSTER, LOCAL, Cluster
 from governor.reconciler.kinds.definition import GROUP, Definition
 from governor.reconciler.kinds.installation import INSTALLATION, Installation
-from governor.reconciler.kinds.module import MODULE, Module
+from governor.reconciler.kinds.module import MODULE, Module, module_object_name
 from governor.reconciler.kinds.module_instance import ModuleInstance
 from governor.reconciler.render import go_yaml
 from governor.reconciler.resolution.catalogue import INSTALLATION_INDEXES, INSTANCE_INDEXES, Catalogue
 from governor.reconciler.setup.definitions import shipped_definition
+from governor.values import structs
 from governor.values.paths import Path, render
 from governor.values.printing import listed
+from governor.values.suggestions import suggestion
+from governor.values.trees import position_path
 
 _NAMESPACE: Final = "documents"
 _HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})
@@ -67,17 +71,32 @@ def _parsed(text: str, name: str) -> Iterator[yamltext.Parsed]:
 
 def _object(document: yamltext.Parsed) -> View:
     value: Any = document.value
-    place = f"{document.source}:{document.line}"
     kind = str(value.get("kind")) if isinstance(value, dict) else ""
-    if kind not in _KINDS or not str(value.get("apiVersion")).startswith(f"{GROUP}/"):
-        raise invalid("document", f"{place}: only {', '.join(_KINDS)} of {GROUP} are expected here")
+    if kind not in _KINDS or value.get("apiVersion") != API_VERSION:
+        raise _rejected(document, (), f"only {', '.join(_KINDS)} of {API_VERSION} are expected here")
     content = {key: each for key, each in value.items() if key not in _HEAD}
     if unknown := list(unknown_fields(content, _schema(_KINDS[kind]))):
-        raise invalid("document", f"{place}: the {kind} has unknown fields: {listed(unknown)}; correct or remove them")
+        fields = listed([f"{render(path)} ({hint})" for path, hint in unknown])
+        raise _rejected(document, unknown[0][0], f"the {kind} has unknown fields: {fields}; correct or remove them")
     try:
-        return msgspec.convert(value, _KINDS[kind].view)
+        view = msgspec.convert(value, _KINDS[kind].view)
     except msgspec.ValidationError as error:
-        raise invalid("document", f"{place}: the {kind} is invalid: {error}") from error
+        path, reason = structs.explain(error, _KINDS[kind].view, value)
+        raise _rejected(document, path, f"the {kind} is invalid: {render(path)}: {reason}") from error
+    if isinstance(view, Module):
+        _check_name(document, view)
+    return view
+
+
+def _check_name(document: yamltext.Parsed, module: Module) -> None:
+    expected = module_object_name(module.spec.module, module.spec.version)
+    if module.metadata.name != expected:
+        reason = f"metadata.name: must be {expected}, after the module and its version"
+        raise _rejected(document, ("metadata", "name"), f"the Module is invalid: {reason}")
+
+
+def _rejected(document: yamltext.Parsed, path: Path, reason: str) -> GovernorError:
+    return invalid("document", f"{document.source}:{document.line_of(position_path(document.value, path))}: {reason}")
 
 
 @functools.cache
@@ -86,8 +105,8 @@ def _schema(kind: Definition) -> Any:
     return shipped_definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
-def unknown_fields(value: Any, schema: Any, path: Path = ()) -> Iterator[str]:
-    """Yield the fields of a value that its schema does not have, as kubectl refuses them."""
+def unknown_fields(value: Any, schema: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yield the fields of a value that its schema does not have, as kubectl refuses them, with known names."""
     if isinstance(value, list):
         for number, item in enumerate(value):
             yield from unknown_fields(item, schema.get("items", {}), (*path, number))
@@ -96,7 +115,7 @@ def unknown_fields(value: Any, schema: Any, path: Path = ()) -> Iterator[str]:
     properties, others = schema.get("properties"), schema.get("additionalProperties", {})
     for key, each in value.items():
         if properties is not None and key not in properties:
-            yield render((*path, key))
+            yield (*path, key), suggestion(key, properties, "known fields")
         else:
             yield from unknown_fields(each, properties[key] if properties is not None else others, (*path, key))
 

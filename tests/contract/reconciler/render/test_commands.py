@@ -72,7 +72,10 @@ async def test_unknown_hooks_are_reported_to_the_user(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "an unknown module": (["module", "render", "other", "-f", "FILE"], "no Installation in the files enables other"),
+    "an unknown module": (
+        ["module", "render", "other", "-f", "FILE"],
+        "enables other on the cluster 'local'; the files install",
+    ),
     "an unknown cluster": (["module", "render", "-f", "FILE", "--cluster=far"], "no Cluster is called far"),
     "no module": (["module", "render"], "name a module of the hub, or files with -f"),
     "a chart that is none": (["module", "digest", "DIRECTORY"], "has no Chart.yaml"),
