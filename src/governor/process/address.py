@@ -1,5 +1,6 @@
 """Listen addresses: parsing ``host:port`` and binding sockets."""
 
+import os
 import socket
 from typing import Final
 
@@ -41,7 +42,9 @@ def listen(address: Address) -> socket.socket:
         listener = socket.create_server(target[:2], family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:
         # A host name that cannot be encoded for DNS raises UnicodeError.
-        reason = getattr(error, "strerror", None) or error
+        number = getattr(error, "errno", None) or 0
+        # The text of an error of bind() repeats the address.
+        reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or error
         message = f"cannot listen on {address}: {reason}; choose another address or free this one"
         raise GovernorError(Kind.UNAVAILABLE, "listen", message) from error
     listener.setblocking(False)

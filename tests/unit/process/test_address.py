@@ -49,7 +49,7 @@ def test_port_0_binds_a_free_port(host: str) -> None:
 def test_a_taken_port_is_an_error_that_names_the_address() -> None:
     with listen(Address("127.0.0.1", 0)) as listener:
         taken = bound_address(listener)
-        with pytest.raises(GovernorError, match=f"cannot listen on {taken}") as caught:
+        with pytest.raises(GovernorError, match=f"cannot listen on {taken}: Address already in use;") as caught:
             listen(taken)
     assert caught.value.kind is Kind.UNAVAILABLE
 

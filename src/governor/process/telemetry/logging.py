@@ -6,6 +6,7 @@ lines; the configuration of the process, including the writer, is kept by struct
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -226,10 +227,11 @@ def _describe(program: str) -> structlog.typing.Processor:
 def _rendering(*, in_json: bool) -> list[structlog.typing.Processor]:
     if in_json:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
-    return [
-        _escape_unprintable,
-        structlog.dev.ConsoleRenderer(timestamp_key="time", exception_formatter=structlog.dev.plain_traceback),
-    ]
+    in_colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    text = structlog.dev.ConsoleRenderer(
+        colors=in_colour, timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
+    )
+    return [_escape_unprintable, text]
 
 
 def _escape_unprintable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -108,6 +108,22 @@ def test_a_terminal_gets_text_not_json() -> None:
     assert not stream.getvalue().lstrip().startswith("{")
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "in_colour"),
+    [("NO_COLOR", "1", False), ("NO_COLOR", "", True), ("TERM", "dumb", False), ("TERM", "xterm", True)],
+)
+def test_text_is_coloured_unless_the_user_or_the_terminal_wants_none(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, in_colour: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv(variable, value)
+    stream = Terminal()
+    logging.configure("server", stream=stream)
+    logging.get_logger("x").info("it happened")
+    assert ("\x1b[" in stream.getvalue()) is in_colour
+
+
 def test_control_characters_do_not_reach_a_terminal() -> None:
     stream = Terminal()
     logging.configure("server", stream=stream)
