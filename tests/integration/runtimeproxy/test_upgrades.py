@@ -116,7 +116,7 @@ async def test_an_upgrade_ends_watches_at_once_and_lets_calls_finish(
         replaced = await own_bed.proxy.upgrade()
         over = await watch.until(lambda seen: bool(seen.code))
 
-        assert (over.code, "connect again" in over.message) == ("UNAVAILABLE", True)
+        assert (over.code, "reconnect to continue" in over.message) == ("UNAVAILABLE", True)
         assert (await call.progress()).code == ""
         async with own_bed.client.stream("GetContainerEvents") as again:
             container = await create_container(own_bed, await run_pod(own_bed))
