@@ -194,7 +194,7 @@ async def test_policies_are_checked_and_listed_among_the_plugins(plugin: HookPlu
     outcome = await lint(tmp_path)
 
     assert outcome.code == 1
-    assert "error: wrong.yaml:4: spec.pod.sets: unknown field; known fields: set, scale, clear" in outcome.out
+    assert "error: wrong.yaml:4: spec.pod.sets: unknown field; did you mean set?" in outcome.out
     rows = [line for line in outcome.lines if line.startswith("PreCreateContainer")]
     assert ["policy/batch" in each for each in rows] == [False, True]
     assert rows[1].split()[-8:] == ["observe", "namespace", "in", "(shop),", "QoS", "class", "in", "(BestEffort)"]
