@@ -155,8 +155,8 @@ async def lose_agents_and_server_during_a_restart(server: ServerRelease, orders:
     pods = containers(await orders.pods())
 
     await cluster.kubectl("patch", "component", "unused", where, "--type=merge", '--patch={"scopes": ["nobody"]}')
-    scopes = ("get", "component", "unused", where, "--output=jsonpath={.scopes[*]}")
-    await until(lambda: prints(cluster, "none", *scopes), within_s=120.0)
+    repaired = "--for=jsonpath={.scopes[*]}=none"
+    await cluster.kubectl("wait", "component", "unused", where, repaired, "--timeout=120s")
     assert await leader_of(server) != leader
 
     await server.kubectl("scale", "statefulset/governor-server", "--replicas=1")

@@ -46,6 +46,7 @@ from governor.errors import GovernorError
 from governor.kube.client import Client
 from governor.kube.controller.events import EventRecorder
 from governor.kube.objects import ApiResource, Object
+from governor.kube.reflector import Reflector, View
 from governor.process.clock import SystemClock
 from governor.process.telemetry.metrics import program_registry
 from governor.values.trees import Manifest
@@ -54,7 +55,7 @@ from testbed.waiting import until
 from tests.contract.agent.apply.bed import COMPONENTS, CONFIGURATIONS, KEY, NAMESPACES
 from tests.contract.agent.bed import permitted, write_status
 from tests.contract.kube.applyset.bed import RecordingClient
-from tests.contract.kube.reflector.bed import running
+from tests.contract.kube.reflector.bed import FAST, running
 
 ACCOUNTS = ApiResource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
 BUDGETS = ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True)
@@ -128,12 +129,12 @@ class Kubelet:
         self._replay = replay
         self._recorded = recorded
         self._seen: set[str] = set()
+        self._is_pending = False
+        self._changed = asyncio.Event()
         self.sidecars: dict[str, ReplayedSidecar] = {}
         """The sidecars by the names of their pods."""
         self.exits: dict[str, str] = {}
         """App ids whose sidecars exit after a restart by the agent, with the message of the exit."""
-        self.pending = False
-        """Whether pods do not start."""
         self.preflight: Object | None = None
         """The status of throw-away pods; None if they run."""
         self.preflight_exit = ""
@@ -145,12 +146,36 @@ class Kubelet:
         self.actors: set[str] = set()
         """App ids whose sidecars host actors."""
 
+    @property
+    def pending(self) -> bool:
+        """Whether pods do not start."""
+        return self._is_pending
+
+    @pending.setter
+    def pending(self, is_pending: bool) -> None:
+        self._is_pending = is_pending
+        self._changed.set()
+
     async def run(self) -> None:
         """Start pods until cancelled."""
-        while True:
-            with suppress(GovernorError):  # the API server may be down
-                await self._start_all()
-            await asyncio.sleep(_POLL_S)
+        pods = Reflector(
+            self._client,
+            PODS,
+            View,
+            clock=SystemClock(),
+            on_event=lambda _: self._changed.set(),
+            namespace=self._namespace,
+            metadata_only=True,
+            backoff=FAST,
+        )
+        async with running(pods.run()):
+            while await self._changed.wait():
+                self._changed.clear()
+                try:
+                    await self._start_all()
+                except GovernorError:  # the API server may be down
+                    await asyncio.sleep(_POLL_S)
+                    self._changed.set()
 
     async def _start_all(self) -> None:
         async for pod in self._client.list(PODS, self._namespace):
