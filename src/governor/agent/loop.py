@@ -25,6 +25,7 @@ from governor.agent.restraints import (
 )
 from governor.agent.verification import findings
 from governor.agent.verification.findings import AGENT, DriftFindings, Findings
+from governor.agent.verification.verdicts import MAX_EXTERNAL_EXITS
 from governor.domain.bundles import Delivery
 from governor.domain.documents import Drift, Retry
 from governor.domain.reports import STALLED, Cause, Evidence, State
@@ -113,6 +114,8 @@ class Loop:
         """Those in force when the present run began."""
         self._returned: Delivery | None = None
         """The failed delivery that the runtime has returned from."""
+        self._excuses: tuple[Delivery, int] | None = None
+        """How often a failure of a delivery was not held against it, because of what others had changed meanwhile."""
 
     async def reconcile(self, _key: str) -> Outcome:
         """Apply the newest delivery, or its fallback if it is quarantined."""
@@ -162,10 +165,7 @@ class Loop:
             if drift is not None and self._restraints.on(delivery).restart_restraint(self._clock.now()) is not None:
                 # The files are repaired; what only a restart proves waits.
                 return Requeue(0.0)
-            on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
-            is_result = found.verified or (on_trial and found.failed) or drift is not None
-            if is_result and await self._platform.find_drift(delivery):
-                # Something was changed meanwhile or could not be repaired, so the result is not the delivery's.
+            if await self._is_disturbed(delivery, found, was_repaired=drift is not None):
                 return Requeue(0.0)
         except GovernorError as error:
             self._report_failure(delivery, error, received)
@@ -175,6 +175,27 @@ class Loop:
         found = self._attributed(delivery, self._with_earlier_tries(delivery, found))
         self._found = delivery, found
         return await self._conclude(delivery, found)
+
+    async def _is_disturbed(self, delivery: Delivery, found: Findings, *, was_repaired: bool) -> bool:
+        """Return whether findings are not a result of the delivery, because another program has changed something.
+
+        It was changed meanwhile, could not be repaired, or a sidecar may have failed for what it was.
+        """
+        on_trial = self._ledger.phase(delivery) is DeliveryPhase.ON_TRIAL
+        if not (found.verified or (on_trial and found.failed) or was_repaired):
+            return False
+        is_blamed = on_trial and self._attributed(delivery, found).rejects_change
+        drift = await self._platform.find_drift(delivery, after_failure=is_blamed)
+        if drift is None or not drift.is_past:
+            return drift is not None
+        number = self._excuses[1] + 1 if self._excuses is not None and self._excuses[0] is delivery else 1
+        if number > MAX_EXTERNAL_EXITS:
+            return False
+        self._excuses = delivery, number
+        note = f"; not held against the change: {_reason(found)}"
+        _log.warning("failure during drift", sequence=delivery.sequence, drift=str(drift), reason=_reason(found))
+        self._put(delivery, findings.drifted(found.attributed(Cause.RUNTIME), drift, self._clock.now(), note))
+        return True
 
     def _with_earlier_tries(self, delivery: Delivery, found: Findings) -> Findings:
         """Return the findings as applied if an earlier try, which the runtime did not let finish, has written."""

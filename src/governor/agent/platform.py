@@ -55,8 +55,12 @@ class Platform(Protocol):
         """
         ...
 
-    async def find_drift(self, delivery: Delivery) -> DriftFindings | None:
-        """Return how the runtime differs from a delivery that was applied, or None; revoke the proofs concerned."""
+    async def find_drift(self, delivery: Delivery, *, after_failure: bool = False) -> DriftFindings | None:
+        """Return how the runtime differs from a delivery that was applied, or None; revoke the proofs concerned.
+
+        ``after_failure`` of a change on trial, whose reason may be another program: whatever ``apply.drift`` says, and
+        also if everything is as delivered again. What is found once is not found again, unless it is still there.
+        """
         ...
 
     async def release(self) -> None:

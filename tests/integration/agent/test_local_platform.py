@@ -15,6 +15,7 @@ from governor.agent.settings import Settings, SidecarSettings
 from governor.domain.reports import SIDECAR, WorkloadRef
 from governor.process.clock import SystemClock
 from governor.values.trees import Manifest
+from governor.yamltext import dump
 from tests.contract.agent.platforms.bed import RUNTIME
 from tests.contract.agent.platforms.cases import PlatformCases
 from tests.integration.agent.bed import fingerprint
@@ -66,10 +67,10 @@ class LocalBed:
         return {file.name: repr(fingerprint(file)) for file in self._settings.resources.iterdir()}
 
     async def tamper(self, name: str, value: str) -> None:
-        """Edit a Component's file."""
+        """Edit a Component's file; with its former value it is the same text again."""
         content = yaml.safe_load(self._file(name).read_text())
         content["spec"]["metadata"][0]["value"] = value
-        self._file(name).write_text(yaml.safe_dump(content))
+        self._file(name).write_text(dump(content))
 
     def _file(self, name: str) -> Path:
         return self._settings.resources / f"component.{name}.yaml"

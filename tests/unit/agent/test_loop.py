@@ -73,6 +73,7 @@ class Platform:
         self.reported: list[Report | None] = []
         self.released: list[Report | None] = []
         self.starts = 0
+        self.drift: DriftFindings | None = None
         self._outbox = outbox
         self._results = results
 
@@ -97,8 +98,10 @@ class Platform:
             self.reported.append(self._outbox.newest)
         return self._results[-1]
 
-    async def find_drift(self, _delivery: Delivery) -> DriftFindings | None:
-        return None
+    async def find_drift(self, _delivery: Delivery, *, after_failure: bool = False) -> DriftFindings | None:
+        if self.drift is not None and self.drift.is_past and not after_failure:
+            return None
+        return self.drift
 
     async def release(self) -> None:
         self.released.append(self._outbox.newest)
@@ -255,3 +258,46 @@ async def test_a_change_is_on_trial_as_long_as_restarts_for_it_are_due(trials: T
     assert trials.phase() is DeliveryPhase.ON_TRIAL
     await trials.finds(failed(Cause.CHANGE, applied=True), fallback=VERIFIED)
     assert trials.phase() is DeliveryPhase.QUARANTINED
+
+
+PAST = DriftFindings({ONE: "was changed"}, (ORDERS,), "api-server", is_past=True)
+
+
+async def test_a_failure_after_drift_is_not_held_against_the_change_three_times(trials: Trials) -> None:
+    trials.platform.drift = PAST
+    for _ in range(3):
+        assert await trials.finds(failed(Cause.CHANGE, applied=True)) == Requeue(0.0)
+        assert trials.phase() is DeliveryPhase.ON_TRIAL
+        assert trials.outbox.newest is not None
+        one = trials.outbox.newest.resources[0]
+        assert (one.state, one.cause) == (State.FAILED, Cause.RUNTIME)
+        assert one.evidence[-1].text == "was changed; not held against the change: failed"
+    await trials.finds(failed(Cause.CHANGE, applied=True), fallback=VERIFIED)
+    assert trials.phase() is DeliveryPhase.QUARANTINED
+
+
+async def test_another_delivery_is_not_held_responsible_for_drift_during_the_one_before(trials: Trials) -> None:
+    trials.platform.drift = PAST
+    for _ in range(3):
+        await trials.finds(failed(Cause.CHANGE, applied=True))
+    trials.inbox.newest = msgspec.structs.replace(DELIVERY, sequence=4)
+    assert await trials.finds(failed(Cause.CHANGE, applied=True)) == Requeue(0.0)
+    assert trials.phase() is DeliveryPhase.ON_TRIAL
+
+
+async def test_a_failure_during_drift_is_judged_after_the_repair(trials: Trials) -> None:
+    """The repairs wait longer and longer, so there is no loop without an end."""
+    trials.platform.drift = msgspec.structs.replace(PAST, is_past=False)
+    assert await trials.finds(failed(Cause.CHANGE, applied=True)) == Requeue(0.0)
+    waiting = await trials.finds(failed(Cause.CHANGE, applied=True))
+    assert isinstance(waiting, Requeue)
+    assert (waiting.after_s > 0, trials.phase()) == (True, DeliveryPhase.ON_TRIAL)
+    trials.platform.drift = None
+    await trials.finds(failed(Cause.CHANGE, applied=True), fallback=VERIFIED)
+    assert trials.phase() is DeliveryPhase.QUARANTINED
+
+
+@pytest.mark.parametrize("cause", [Cause.RUNTIME, Cause.AGENT])
+async def test_what_is_not_the_changes_failure_needs_no_excuse(trials: Trials, cause: Cause) -> None:
+    trials.platform.drift = PAST
+    assert isinstance(await trials.finds(failed(cause, applied=True)), Waiting)

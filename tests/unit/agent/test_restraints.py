@@ -82,7 +82,7 @@ class Platform:
         found = uniform(State.APPLIED if self.postponed else state, [ONE], self.workloads, received)
         return msgspec.structs.replace(found, applied=True, restraint=self.postponed)
 
-    async def find_drift(self, given: Delivery) -> DriftFindings | None:
+    async def find_drift(self, given: Delivery, *, after_failure: bool = False) -> DriftFindings | None:
         return self.drift if given.digest == self.applied else None
 
     async def release(self) -> None:

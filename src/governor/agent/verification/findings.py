@@ -111,13 +111,15 @@ class InstanceFindings(msgspec.Struct, frozen=True):
 class DriftFindings(msgspec.Struct, frozen=True):
     """How the runtime differs from what was verified, by resource; ``workloads`` are those that may use it.
 
-    ``source`` is that of the evidence. ``is_repairable`` if the agent can repair a part of it.
+    ``source`` is that of the evidence. ``is_repairable`` if the agent can repair a part of it. ``is_past`` if all of it
+    is as delivered again.
     """
 
     texts: Mapping[ResourceRef, str]
     workloads: tuple[WorkloadRef, ...]
     source: str
     is_repairable: bool = True
+    is_past: bool = False
 
     def __str__(self) -> str:
         return "; ".join(self.texts.values())

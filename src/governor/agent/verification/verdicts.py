@@ -34,7 +34,10 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 class SidecarExit(msgspec.Struct, frozen=True):
-    """An unexpected exit of one instance; ``external_cause`` if nothing that it loaded can be the reason."""
+    """An unexpected exit of one instance; ``external_cause`` if what the agent wrote need not be the reason.
+
+    It was killed, its port was in use, or it may have loaded what another program wrote.
+    """
 
     instance_id: str
     text: str

@@ -340,7 +340,7 @@ class Scripted:
         progress(uniform(State.APPLIED, self.refs(_), self.workloads))
         return self._found
 
-    async def find_drift(self, _: Delivery) -> DriftFindings | None:
+    async def find_drift(self, _: Delivery, *, after_failure: bool = False) -> DriftFindings | None:
         return DriftFindings({self.refs(_)[0]: "it was deleted"}, tuple(self.workloads), "api-server")
 
     async def release(self) -> None:

@@ -46,6 +46,7 @@ from governor.process.telemetry import logging
 
 API: Final = "api-server"
 """The source of evidence on objects."""
+_WAS_CHANGED: Final = "was changed by another client since the agent applied it, and is as delivered again"
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 _PAUSE_GROWTH: Final = 1.2
@@ -79,6 +80,8 @@ class KubernetesPlatform:
         self._written: tuple[tuple[int, int], tuple[Evidence, ...]] | None = None
         self._releasable: Manifests | None = None
         """The delivery verified last, if it leaves Secrets to be removed and no other was begun since."""
+        self._failed_during_drift = False
+        """Whether sidecars failed during drift that still exists, so that it is found although it is to be ignored."""
 
     @property
     def workloads(self) -> Mapping[WorkloadRef, int]:
@@ -156,18 +159,33 @@ class KubernetesPlatform:
         """
         return self._parts.proofs.adopted.difference(manifests.refs)
 
-    async def find_drift(self, delivery: Delivery) -> DriftFindings | None:
+    async def find_drift(self, delivery: Delivery, *, after_failure: bool = False) -> DriftFindings | None:
         """Return how the cluster differs from a delivery that was applied, or None; drop the proofs concerned."""
-        if delivery.apply.drift is Drift.OFF or self._written is None or self._written[0] != _version(delivery):
+        is_off = delivery.apply.drift is Drift.OFF
+        if self._written is None or self._written[0] != _version(delivery):
+            return None
+        if is_off and not (after_failure or self._failed_during_drift):
             return None
         self._parts.redactor.add(delivery.resources)
         manifests = self._manifests(delivery)
         found = await self._parts.applied.find_drift(manifests)
-        if found is None:
-            return None
-        self._parts.proofs.drop(found.texts.keys())
-        concerned = await self._concerned(found.texts, manifests)
-        return DriftFindings(found.texts, concerned, API, found.is_repairable)
+        texts = dict(found.texts) if found is not None else {}
+        if is_off:
+            loaded = found.loaded if found is not None else frozenset()
+            texts = {ref: text for ref, text in texts.items() if ref in loaded}
+            self._failed_during_drift = bool(texts)
+        is_past = after_failure and not texts
+        if is_past:
+            texts = dict.fromkeys(await self._disturbed(manifests), _WAS_CHANGED)
+        self._parts.proofs.drop(texts.keys())
+        is_repairable = found is not None and found.is_repairable
+        concerned = await self._concerned(texts, manifests) if texts else ()
+        return DriftFindings(texts, concerned, API, is_repairable, is_past) if texts else None
+
+    async def _disturbed(self, manifests: Manifests) -> frozenset[ResourceRef]:
+        """Return the resources that another client has changed since they were last read or written to be verified."""
+        live = await self._parts.applied.read(manifests)
+        return self._parts.proofs.compare({ref: each.version for ref, each in live.items()}, manifests.resources)
 
     async def _concerned(self, refs: Collection[ResourceRef], manifests: Manifests) -> tuple[WorkloadRef, ...]:
         """Return the workloads that load one of some resources, as delivered or as it is now."""
@@ -187,7 +205,7 @@ class KubernetesPlatform:
         proofs.end_adoptions(*_version(delivery))
         manifests = self._manifests(delivery)
         own = await self._parts.applied.read(manifests, drift=delivery.apply.drift)
-        proofs.compare({ref: each.version for ref, each in own.items()})
+        proofs.compare({ref: each.version for ref, each in own.items()}, manifests.resources)
         kept = self._kept(manifests)
         adoptable = await self._parts.applied.adoptable(manifests, own)
         live = {**{ref: each for ref, each in own.items() if ref not in kept}, **adoptable}

@@ -7,7 +7,7 @@ resumed by planning again, because the journal still names the agent's files.
 import contextlib
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +82,10 @@ class ResourceDirectory:
                 f"cannot read {error.filename}: {error.strerror}; check its permissions: sidecars must read it too"
             )
             raise GovernorError(Kind.PRECONDITION, "directory-unreadable", message) from error
-        return {key: _observed(self.path(key), content) for key, content in contents.items()}
+        return {
+            key: ObservedFile(content_digest(content), _manifests(self.path(key), content), self._stamp(key))
+            for key, content in contents.items()
+        }
 
     def has_changed(self) -> bool:
         """Return whether a file differs from what was last read or written here."""
@@ -97,9 +100,23 @@ class ResourceDirectory:
         paths = {f"{role}/{path.name}": path for role, root in self._roots.items() for path in root.iterdir()}
         return {key: _read(path) for key, path in sorted(paths.items()) if is_yaml(path.name) and path.is_file()}
 
-    def record_drift(self, keys: Iterable[str]) -> None:
-        """Record in the journal that another program has changed these files."""
-        self._storage.save_journal(self.journal().with_drift(keys, child.start_time_now()))
+    def _stamp(self, key: str) -> str:
+        """Return what is another one after each write of a file by any program, or ``""`` if it cannot be read.
+
+        No program can set back the time of the last change of an inode.
+        """
+        try:
+            found = self.path(key).stat()
+        except OSError:
+            return ""
+        return f"{found.st_ino} {found.st_ctime_ns}"
+
+    def _stamps(self, keys: Iterable[str]) -> dict[str, str]:
+        return {key: self._stamp(key) for key in keys}
+
+    def record_drift(self, stamps: Mapping[str, str]) -> None:
+        """Record in the journal that another program has changed these files, given with their stamps."""
+        self._storage.save_journal(self.journal().with_drift(stamps, child.start_time_now()))
 
     def stage(self, plan: Plan) -> tuple[files.Staged, ...]:
         """Write the plan's files under temporary names, so that a full disk fails before anything changes."""
@@ -120,13 +137,14 @@ class ResourceDirectory:
         """Commit the staged files, then remove files, under the journal. Without changes only note the bundle."""
         if not plan.writes and not plan.removals and journal.intent is None and not journal.drifted:
             if not journal.holds(plan.intent.digest):
-                self._storage.save_journal(msgspec.structs.replace(journal, digest=plan.intent.digest))
+                stamps = self._stamps(journal.owned)
+                self._storage.save_journal(msgspec.structs.replace(journal, digest=plan.intent.digest, stamps=stamps))
             return
         begun = journal.begin(plan.intent)
         self._storage.save_journal(begun)
         with self._lock:
             self._commit(plan, staged)
-        self._storage.save_journal(begun.complete(child.start_time_now()))
+        self._storage.save_journal(begun.complete(child.start_time_now(), self._stamps(begun.files)))
 
     def _commit(self, plan: Plan, staged: Sequence[files.Staged]) -> None:
         seen = {**(self._last_digests or {}), **{each.key: each.digest for each in plan.writes}}
@@ -156,10 +174,6 @@ def _read(path: Path) -> bytes:
     if found.st_size <= _MAX_FILE_BYTES:
         return path.read_bytes()
     return f"# {found.st_size} bytes, not read: {found.st_ino} {found.st_mtime_ns}".encode()
-
-
-def _observed(path: Path, content: bytes) -> ObservedFile:
-    return ObservedFile(content_digest(content), _manifests(path, content))
 
 
 def _manifests(path: Path, content: bytes) -> tuple[Manifest, ...]:

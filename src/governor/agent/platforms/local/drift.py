@@ -23,6 +23,8 @@ from governor.values.trees import Manifest, leaf_at, map_leaves
 _MAX_FIELDS: Final = 5
 _MAX_VALUE_CHARS: Final = 80
 _TYPE: Final = ("spec", "type")
+_DUPLICATE: Final = "defines it too, and this agent did not write that: remove it there, or from the profile"
+_WAS_CHANGED: Final = "was changed by another program since the agent wrote it, and is as delivered again"
 
 
 class DriftedFile(msgspec.Struct, frozen=True):
@@ -46,14 +48,20 @@ class DriftedFile(msgspec.Struct, frozen=True):
 def find_drift(
     delivery: Delivery, namespace: str, files: Mapping[str, ObservedFile], journal: Journal
 ) -> dict[str, DriftedFile]:
-    """Return, by key, the files of a delivery that are missing or have other content, and those that define what the
-    delivery removes."""
-    delivered = (resource_file(each, namespace) for each in delivery.resources)
+    """Return, by key, the files of a delivery that are missing or have other content, those of others that define what
+    it sets, and those that define what it removes."""
+    delivered = [resource_file(each, namespace) for each in delivery.resources]
     changed = {
         each.key: _drifted(each, files.get(each.key))
         for each in delivered
         if each.key not in files or files[each.key].digest != each.digest
     }
+    owned = journal.files
+    foreign = {key: each for key, each in files.items() if key not in owned}
+    for each in delivered if foreign else ():
+        for key in foreign_definitions(each.ref, namespace, foreign, journal):
+            found = (each.manifest, *files[key].manifests)
+            changed[key] = DriftedFile(each.ref, _DUPLICATE, changes_content=True, manifests=found, is_repairable=False)
     for ref in (each for each in delivery.removals if each.namespace == namespace):
         keys = list(foreign_definitions(ref, namespace, files, journal))
         # A file that the agent may not remove is named first: an operator must act.
@@ -61,6 +69,23 @@ def find_drift(
         if key is not None:
             changed[key] = _returned(ref, files[key], is_repairable=is_returned(key, files, journal))
     return changed
+
+
+def find_past_drift(
+    delivery: Delivery, namespace: str, files: Mapping[str, ObservedFile], journal: Journal
+) -> dict[str, DriftedFile]:
+    """Return, by key, the files of a delivery that others have written since, and that are as delivered again."""
+    delivered = (resource_file(each, namespace) for each in delivery.resources)
+    return {
+        each.key: DriftedFile(each.ref, _WAS_CHANGED, changes_content=True, manifests=(each.manifest,))
+        for each in delivered
+        if each.key in files and files[each.key].stamp != journal.stamps.get(each.key, files[each.key].stamp)
+    }
+
+
+def was_disturbed(files: Mapping[str, ObservedFile], journal: Journal) -> bool:
+    """Return whether another program has written or deleted a file since the agent wrote it."""
+    return any(key not in files or files[key].stamp != stamp for key, stamp in journal.stamps.items())
 
 
 def _returned(ref: ResourceRef, found: ObservedFile, *, is_repairable: bool) -> DriftedFile:

@@ -20,10 +20,14 @@ from governor.values.trees import Manifest
 
 
 class ObservedFile(msgspec.Struct, frozen=True):
-    """A file in one of the directories, with the resources in it that could be parsed."""
+    """A file in one of the directories, with the resources in it that could be parsed.
+
+    ``stamp`` is another one after each write by any program, also of the same content.
+    """
 
     digest: str
     manifests: tuple[Manifest, ...]
+    stamp: str = ""
 
 
 class ObservedSidecar(msgspec.Struct, frozen=True):

@@ -13,7 +13,13 @@ import msgspec
 
 from governor.agent.platform import Progress, Superseded
 from governor.agent.platforms.local.directory import ResourceDirectory
-from governor.agent.platforms.local.drift import as_delivered, find_drift
+from governor.agent.platforms.local.drift import (
+    DriftedFile,
+    as_delivered,
+    find_drift,
+    find_past_drift,
+    was_disturbed,
+)
 from governor.agent.platforms.local.files import file_key, is_config
 from governor.agent.platforms.local.inotify import DirectoryWatch
 from governor.agent.platforms.local.plan import (
@@ -104,7 +110,7 @@ class LocalPlatform:
         written = journal.written if is_complete else start_time_now()
         for each in self._external:
             each.restore(written)
-        await asyncio.gather(*(each.adopt(config, written) for each in self._managed.values()))
+        await asyncio.gather(*(each.adopt(config, written, journal.drift_ended) for each in self._managed.values()))
         await _stop_orphans(owner, {each.process.pid for each in self._managed.values() if each.process})
         await asyncio.to_thread(self._preflight.sweep)
 
@@ -188,6 +194,9 @@ class LocalPlatform:
         early = not (journal.holds(delivery.digest) or may_wait)
         async with preflight(self._preflight, delivery, self._sidecars, superseded, early=early) as trial:
             observed = await self._observe(journal)
+            if not journal.holds(delivery.digest) and was_disturbed(observed.files, journal):
+                # The processes may exit for what was written before this delivery.
+                self._mark_drifted()
             if delivery.apply.drift is not Drift.ENFORCE:
                 observed = as_delivered(delivery, observed)
             wanted = plan(delivery, observed)
@@ -202,36 +211,51 @@ class LocalPlatform:
             await self._change(planned)
             return planned, result, self._written_evidence(planned, delivery)
 
-    async def find_drift(self, delivery: Delivery) -> DriftFindings | None:
+    async def find_drift(self, delivery: Delivery, *, after_failure: bool = False) -> DriftFindings | None:
         """Return how the agent's files differ from a delivery that it has written, or None; store what it finds."""
-        if delivery.apply.drift is Drift.OFF:
-            return None
         journal = await asyncio.to_thread(self._directory.journal)
-        if not journal.holds(delivery.digest):
+        is_compared = delivery.apply.drift is not Drift.OFF or after_failure or journal.drifted
+        if not (is_compared and journal.holds(delivery.digest)):
             return None
         self._redactor.add(delivery.resources)
-        found = find_drift(delivery, self._namespace, await self._read_files(), journal)
-        changed = {file_key(each.ref): each.ref for each in found.values() if each.changes_content}
-        if not changed.keys() <= journal.drifted:
-            await self._record_drift(changed)
+        files = await self._read_files()
+        found = find_drift(delivery, self._namespace, files, journal)
+        if delivery.apply.drift is Drift.OFF:
+            found = {key: each for key, each in found.items() if each.changes_content}
+        is_past = after_failure and not found
+        if is_past:
+            found = find_past_drift(delivery, self._namespace, files, journal)
+        await self._record_drift(found, files, journal)
+        return self._drift_findings(found, is_past=is_past) if found else None
+
+    def _drift_findings(self, found: Mapping[str, DriftedFile], *, is_past: bool) -> DriftFindings:
         texts = {
             each.ref: self._redactor.redact(f"{self._directory.path(key)} {each.text}") for key, each in found.items()
         }
         concerned = [app_id for app_id in self._sidecars if any(each.concerns(app_id) for each in found.values())]
         is_repairable = any(each.is_repairable for each in found.values())
-        workloads = tuple(map(self._workload, concerned))
-        return DriftFindings(texts, workloads, _FILE, is_repairable) if found else None
+        return DriftFindings(texts, tuple(map(self._workload, concerned)), _FILE, is_repairable, is_past)
 
     async def release(self) -> None:
         """Do nothing: a file of the delivery before is removed when this one is written."""
 
-    async def _record_drift(self, changed: Mapping[str, ResourceRef]) -> None:
-        """Drop the sidecars' proofs of these resources, then record the drift in the journal."""
-        refs = frozenset(changed.values())
-        await asyncio.gather(*(each.drop_proofs(refs) for each in self._sidecars.values()))
-        await asyncio.to_thread(self._directory.record_drift, changed.keys())
-        for each in self._sidecars.values():
-            each.mark_written()
+    async def _record_drift(
+        self, found: Mapping[str, DriftedFile], files: Mapping[str, ObservedFile], journal: Journal
+    ) -> None:
+        """Drop the sidecars' proofs of changed resources, then record the drift in the journal."""
+        changed = {file_key(each.ref): each.ref for each in found.values() if each.changes_content}
+        stamps = {key: files[key].stamp if key in files else "" for key in changed}
+        if not (changed.keys() <= journal.drifted and stamps.items() <= journal.stamps.items()):
+            await asyncio.gather(*(each.drop_proofs(frozenset(changed.values())) for each in self._sidecars.values()))
+            await asyncio.to_thread(self._directory.record_drift, stamps)
+        if changed or journal.drifted:
+            self._mark_drifted()
+            for each in self._sidecars.values():
+                each.mark_written()
+
+    def _mark_drifted(self) -> None:
+        for each in self._managed.values():
+            each.mark_drifted()
 
     def refs(self, delivery: Delivery) -> tuple[ResourceRef, ...]:
         """Return the resources that a delivery sets or removes."""

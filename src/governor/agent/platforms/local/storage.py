@@ -3,7 +3,7 @@
 Files are written atomically, mode 0600. All calls block; use ``asyncio.to_thread`` on the event loop.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -41,8 +41,9 @@ class Journal(msgspec.Struct, frozen=True):
 
     ``written`` is when the files last changed, in the form of a process's start time. ``digest`` is that of the bundle
     in the files, empty if an older agent wrote them. ``drifted`` are the files that another program has changed
-    since, so that a process may have loaded other content. ``removed`` are the files that the agent removed for this
-    bundle, with the digests that they had.
+    since, so that a process may have loaded other content. ``drift_ended`` is when such files were last as delivered
+    again, in the same form. ``removed`` are the files that the agent removed for this bundle, with the digests that
+    they had. ``stamps`` are those of the files as the agent wrote them.
     """
 
     owned: frozenset[str] = frozenset()
@@ -51,6 +52,8 @@ class Journal(msgspec.Struct, frozen=True):
     digest: str = ""
     drifted: frozenset[str] = frozenset()
     removed: Mapping[str, str] = {}
+    drift_ended: str = ""
+    stamps: Mapping[str, str] = {}
 
     @property
     def files(self) -> frozenset[str]:
@@ -59,14 +62,21 @@ class Journal(msgspec.Struct, frozen=True):
 
     def begin(self, intent: Intent) -> "Journal":
         """Return the journal to store before the first write; the files of an interrupted change stay owned."""
-        return Journal(self.files, intent, self.written, drifted=self.drifted, removed=self.removed)
+        return msgspec.structs.replace(self, owned=self.files, intent=intent, digest="", stamps={})
 
-    def complete(self, now: str) -> "Journal":
-        """Return the journal to store after the last write."""
+    def complete(self, now: str, stamps: Mapping[str, str]) -> "Journal":
+        """Return the journal to store after the last write; ``stamps`` are those of files now."""
         if self.intent is None:
             return self
         owned = self.owned.difference(self.intent.removals).union(self.intent.writes)
-        return Journal(owned, written=now, digest=self.intent.digest, removed=self.intent.removed)
+        return Journal(
+            owned,
+            written=now,
+            digest=self.intent.digest,
+            removed=self.intent.removed,
+            drift_ended=now if self.drifted else self.drift_ended,
+            stamps={key: stamp for key, stamp in stamps.items() if key in owned},
+        )
 
     @property
     def removed_digests(self) -> Mapping[str, str]:
@@ -77,9 +87,10 @@ class Journal(msgspec.Struct, frozen=True):
         """Return whether the agent has completely written this bundle, and nothing since."""
         return self.intent is None and self.digest == digest
 
-    def with_drift(self, keys: Iterable[str], now: str) -> "Journal":
-        """Return the journal with changed files; processes running now may have loaded other content."""
-        return msgspec.structs.replace(self, drifted=self.drifted.union(keys), written=now)
+    def with_drift(self, stamps: Mapping[str, str], now: str) -> "Journal":
+        """Return the journal with changed files and their stamps; processes running now may have loaded others."""
+        known = {**self.stamps, **stamps}
+        return msgspec.structs.replace(self, drifted=self.drifted.union(stamps), written=now, stamps=known)
 
 
 class _StoredIntent(msgspec.Struct, frozen=True):
@@ -99,6 +110,8 @@ class _StoredJournal(msgspec.Struct, frozen=True):
     digest: str = ""
     drifted: frozenset[str] = frozenset()
     removed: Mapping[str, str] = {}
+    drift_ended: str = ""
+    stamps: Mapping[str, str] = {}
 
     def journal(self) -> Journal:
         """Return the journal in its current form."""
@@ -108,7 +121,16 @@ class _StoredJournal(msgspec.Struct, frozen=True):
             if stored
             else None
         )
-        return Journal(frozenset(self.owned), intent, self.written, self.digest, self.drifted, self.removed)
+        return Journal(
+            frozenset(self.owned),
+            intent,
+            self.written,
+            self.digest,
+            self.drifted,
+            self.removed,
+            self.drift_ended,
+            self.stamps,
+        )
 
 
 class Ports(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from governor.agent.platforms.kubernetes.proof.probes import confirmed
 from governor.agent.platforms.kubernetes.resources.foreign import ForeignResource
 from governor.agent.platforms.kubernetes.workloads.workload import Container, Pod, Update, Workload
 from governor.agent.verification.findings import combine
+from governor.agent.verification.resources import loaded_digest
 from governor.agent.verification.sidecar_api import Counters, LoadedComponent, Metadata, Named, SidecarStatus
 from governor.agent.verification.verdicts import Expected, Proof
 from governor.domain.documents import ResourceRef
@@ -339,6 +340,37 @@ def test_a_sidecar_that_is_killed_for_the_fourth_time_fails_the_change(restarts:
     given = situation(CHANGED_STORE, before=probed(pod(), status(1)), now=probed(new, status(1), EXITED))
 
     assert states(workload(new), given) == {STORE: state}
+
+
+CRASHED = msgspec.structs.replace(KILLED, last_exit="Error, exit code 1", killed=False)
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "proven", "created", "restarts", "state"),
+    [
+        (STORE, "", EARLIER, 1, State.UNPROVEN),
+        (STORE, "", EARLIER, 4, State.FAILED),
+        (LIMITS, "", EARLIER, 1, State.FAILED),
+        (STORE, "as delivered", EARLIER, 1, State.FAILED),
+        (STORE, "", LATER, 1, State.FAILED),
+    ],
+    ids=["may have loaded it", "fourth time", "does not load it", "has proven the repair", "newer pod"],
+)
+def test_an_exit_of_a_sidecar_that_may_have_loaded_what_others_wrote_is_not_held_against_the_change(
+    disturbed: ResourceRef, proven: str, created: datetime, restarts: int, state: State
+) -> None:
+    old, new = (pod(created=created), pod(created=created, sidecar=msgspec.structs.replace(CRASHED, restarts=restarts)))
+    proof = Proof(loaded_digest(store("b")), Evidence("pod", WRITTEN, proven))
+    given = situation(
+        CHANGED_STORE,
+        before=probed(old, status(1)),
+        now=probed(new, status(2), EXITED),
+        disturbed=frozenset({disturbed}),
+        proofs={old.instance: {STORE: proof}} if proven else {},
+    )
+    (judged,) = judge_workload(workload(new), given)
+
+    assert (judged.verdicts[STORE].state, judged.disturbed) == (state, state is State.UNPROVEN)
 
 
 def test_the_sidecar_of_another_application_is_no_evidence() -> None:

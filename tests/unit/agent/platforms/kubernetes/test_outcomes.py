@@ -9,6 +9,7 @@ from governor.agent.platforms.kubernetes.resources.outcomes import (
     ResourceResult,
     drift_texts,
     explained,
+    loaded_drifts,
     results_of,
 )
 from governor.domain.bundles import Delivery
@@ -132,6 +133,21 @@ def test_texts_of_drift_have_no_values() -> None:
     assert texts[STORE].startswith("was changed: spec.field0 by kubectl-edit, ")
     assert texts[STORE].endswith(" and 2 more fields")
     assert drift_texts(MANIFESTS, [ObjectDrift(SECRET, deleted=True)]) == {STORE: f"its {SECRET} was deleted"}
+
+
+def test_what_no_sidecar_loads_is_metadata() -> None:
+    def drift(of: ObjectRef, *paths: str) -> ObjectDrift:
+        changed = [FieldDrift(Difference(path, Operation.CHANGED, "a", "b")) for path in paths]
+        return ObjectDrift(of, fields=tuple(changed))
+
+    assert loaded_drifts(MANIFESTS, [drift(OBJECT, "metadata.labels.team")]) == frozenset()
+    assert loaded_drifts(MANIFESTS, [ObjectDrift(OBJECT, error="timed out")]) == frozenset()
+    for each in (
+        drift(OBJECT, "metadata.labels.team", "spec.type"),
+        drift(SECRET, "data.redisPassword"),
+        ObjectDrift(SECRET, deleted=True),
+    ):
+        assert loaded_drifts(MANIFESTS, [each]) == {STORE}
 
 
 def test_a_missing_permission_is_explained_and_other_errors_stay() -> None:

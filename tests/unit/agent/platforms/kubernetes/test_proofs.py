@@ -117,11 +117,11 @@ class TestVersions:
             book.add("a/1", ref, PROOF)
         await book.save({"a/1"})
         for each in (book, await restored(tmp_path)):
-            each.compare({STORE: "a/1", LIMITS: ""})
+            each.compare({STORE: "a/1", LIMITS: ""}, ())
             assert each.of("a/1") == {STORE: PROOF, LIMITS: PROOF}
-            each.compare({STORE: "a/2", LIMITS: ""})
+            each.compare({STORE: "a/2", LIMITS: ""}, ())
             assert each.of("a/1") == {LIMITS: PROOF}
-            each.compare({LIMITS: "c/1"})
+            each.compare({LIMITS: "c/1"}, ())
             assert each.of("a/1") == {}
 
     async def test_a_write_that_changes_no_version_ends_no_proof(self, tmp_path: Path) -> None:
@@ -133,6 +133,46 @@ class TestVersions:
         assert (book.of("a/1"), book.versions) == ({STORE: PROOF}, {STORE: "a/1"})
         book.end_write({STORE: "a/2"}, {STORE})
         assert (book.of("a/1"), book.versions) == ({}, {STORE: "a/2"})
+
+
+class TestDisturbed:
+    """Resources that another client has changed, which a sidecar may have failed for."""
+
+    async def book(self, tmp_path: Path) -> ProofBook:
+        book = await restored(tmp_path)
+        book.end_write({STORE: "a/1", LIMITS: "b/1"})
+        return book
+
+    async def test_what_another_client_writes_or_deletes_is_disturbed_until_all_is_verified(
+        self, tmp_path: Path
+    ) -> None:
+        book = await self.book(tmp_path)
+        assert book.compare({STORE: "a/1", LIMITS: "b/1"}, (STORE, LIMITS)) == frozenset()
+        assert book.compare({STORE: "a/3", LIMITS: "b/1"}, (STORE, LIMITS)) == {STORE}
+        assert book.compare({STORE: "a/3"}, (STORE, LIMITS)) == {LIMITS}
+        book.end_write({STORE: "a/3", LIMITS: "c/1"}, {LIMITS})
+        assert book.compare({STORE: "a/3", LIMITS: "c/1"}, (STORE, LIMITS)) == frozenset()
+        await book.save(())
+        book = await restored(tmp_path)
+        assert book.disturbed == {STORE, LIMITS}
+        book.settle(())
+        await book.save(())
+        assert (book.disturbed, (await restored(tmp_path)).disturbed) == (frozenset(), frozenset())
+
+    async def test_the_agents_own_writes_and_removals_disturb_nothing(self, tmp_path: Path) -> None:
+        book = await self.book(tmp_path)
+        book.begin_write({STORE}, {})
+        await book.save(())
+        for each in (book, await restored(tmp_path)):
+            # It was killed after the write.
+            assert each.compare({STORE: "a/2", LIMITS: "b/1"}, (STORE, LIMITS)) == frozenset()
+            assert each.compare({STORE: "a/2"}, (STORE,)) == frozenset()
+            assert each.disturbed == frozenset()
+
+    async def test_what_is_adopted_is_not_disturbed(self, tmp_path: Path) -> None:
+        book = await restored(tmp_path)
+        book.adopt({STORE: "u/7"}, 1, 1)
+        assert book.compare({STORE: "u/7"}, (STORE,)) == frozenset()
 
 
 async def test_the_secrets_of_the_last_verified_delivery_are_remembered(tmp_path: Path) -> None:
@@ -155,12 +195,12 @@ async def test_an_adoption_lasts_over_restarts_until_the_object_is_written_or_a_
     await book.save({"a/1"})
 
     book = await restored(tmp_path)
-    book.compare({STORE: "u/1", LIMITS: ""})
+    book.compare({STORE: "u/1", LIMITS: ""}, ())
     book.end_adoptions(7, 2)
     book.end_adoptions(8, 1)
     assert book.adopted == {STORE, LIMITS}
     assert book.of("a/1") == {STORE: PROOF}
-    book.compare({STORE: "u/2"})
+    book.compare({STORE: "u/2"}, ())
     assert book.adopted == {LIMITS}
     book.end_adoptions(9, 2)
     assert book.adopted == frozenset()

@@ -1,5 +1,6 @@
 """The agent's directories: what counts as a change by another program, and what the journal keeps."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_the_bundle_digest_is_added_to_an_older_journal(bed: Bed) -> None:
 def test_drift_is_kept_in_the_journal_until_the_files_are_as_delivered(bed: Bed) -> None:
     before = bed.storage.journal()
     key = "resources/component.one.yaml"
-    bed.directory.record_drift([key])
+    bed.directory.record_drift({key: "1 2"})
     assert bed.storage.journal().drifted == {key}
     assert bed.storage.journal().holds("sha256:0")
 
@@ -106,6 +107,26 @@ def test_drift_is_kept_in_the_journal_until_the_files_are_as_delivered(bed: Bed)
 
     after = bed.storage.journal()
     assert (after.drifted, after.owned, after.digest) == (frozenset(), before.owned, before.digest)
+    assert (after.drift_ended, after.stamps) == (after.written, before.stamps)
+
+
+def test_each_write_by_any_program_changes_the_stamp_of_a_file(bed: Bed) -> None:
+    def stamps() -> dict[str, str]:
+        return {key: each.stamp for key, each in bed.directory.read_files().items()}
+
+    file = bed.resources / "component.one.yaml"
+    content, times = file.read_bytes(), file.stat()
+    assert stamps() == bed.storage.journal().stamps
+    seen = [stamps()]
+    for change in (lambda: file.write_bytes(content), file.unlink, lambda: file.write_bytes(content)):
+        change()
+        if file.exists():
+            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        seen.append(stamps())
+    assert len({each.get("resources/component.one.yaml") for each in seen}) == len(seen)
+    assert len({each["resources/component.two.yaml"] for each in seen}) == 1
+    bed.apply(delivery(component("one"), component("two")))
+    assert bed.storage.journal().stamps == seen[0], "nothing was written"
 
 
 @pytest.mark.parametrize(

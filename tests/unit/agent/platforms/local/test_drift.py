@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from governor.agent.platforms.local.drift import DriftedFile, as_delivered, find_drift
+from governor.agent.platforms.local.drift import (
+    DriftedFile,
+    as_delivered,
+    find_drift,
+    find_past_drift,
+    was_disturbed,
+)
 from governor.agent.platforms.local.files import marked, resource_file
 from governor.agent.platforms.local.plan import Observed, ObservedFile, Plan, SidecarAction, plan
 from governor.agent.platforms.local.storage import Intent, Journal
@@ -117,6 +123,20 @@ def test_drift_concerns_the_sidecars_in_the_old_and_in_the_new_scope() -> None:
     assert [drift.concerns(app_id) for app_id in ("old", "new", "other")] == [True, True, False]
 
 
+def test_a_file_that_others_wrote_and_that_is_as_delivered_again_is_past_drift() -> None:
+    delivered, journal = delivery(component("one"), component("two")), WRITTEN
+    one = resource_file(component("one"), "default").key
+    files = {key: msgspec.structs.replace(each, stamp="1") for key, each in on_disk(*delivered.resources).items()}
+    other = msgspec.structs.replace(journal, stamps={one: "0", TWO: "1"})
+    known = [msgspec.structs.replace(journal, stamps=stamps) for stamps in ({one: "1", TWO: "1"}, {})]
+    assert [find_past_drift(delivered, "default", files, each) for each in known] == [{}, {}]
+    [(key, found)] = find_past_drift(delivered, "default", files, other).items()
+    assert (key, found.ref.name, found.changes_content) == (one, "one", True)
+    assert "is as delivered again" in found.text
+    assert [was_disturbed(files, each) for each in (*known, other)] == [False, False, True]
+    assert was_disturbed({}, known[0])
+
+
 def drifted(on_disk_now: Manifest | None, **changes: Any) -> Observed:
     """Return a runtime that proved ``component('one')``, whose file another program has changed since."""
     written = component("one")
@@ -206,6 +226,18 @@ def test_a_removed_resource_that_a_file_defines_again_is_drift(
     assert {name: (str(each.ref), each.is_repairable, each.changes_content) for name, each in found.items()} == {
         key: ("Component/default/two", is_repairable, True)
     }
+
+
+def test_a_foreign_file_that_defines_a_delivered_resource_is_drift_that_only_its_owner_can_end() -> None:
+    delivered = delivery(component("one"), component("two"))
+    files = {**on_disk(*delivered.resources), **other_file(component("three"), component("two", "edited"))}
+    [(key, found)] = found_drift(delivered, files).items()
+    assert (key, found.ref, found.is_repairable, found.changes_content) == (
+        "resources/other.yaml",
+        REF_TWO,
+        False,
+        True,
+    )
 
 
 def test_foreign_files_that_define_no_removed_resource_are_not_drift() -> None:

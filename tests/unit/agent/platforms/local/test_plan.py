@@ -261,7 +261,7 @@ def test_a_plan_results_in_exactly_the_delivered_files(old: tuple[Manifest, ...]
     left = {key: file.digest for key, file in seen.files.items() if key not in made.removals}
     left |= {each.key: each.digest for each in made.writes}
     assert left == {key: file.digest for key, file in on_disk(*new).items()}
-    assert seen.journal.begin(made.intent).complete("").owned == left.keys()
+    assert seen.journal.begin(made.intent).complete("", {}).owned == left.keys()
     assert all(seen.files[each.key].digest != each.digest for each in made.writes if each.key in seen.files)
 
 

@@ -59,6 +59,25 @@ async def test_after_an_exit_with_another_cause_the_next_process_may_prove_the_c
     assert (await verify(SidecarAction.START, Reading(NOW), *now))[0] is State.VERIFIED
 
 
+class Restartable(Replayed, Sidecar):
+    """A sidecar that the agent may restart."""
+
+    restarts = 0
+
+    async def restart_unchanged(self) -> None:
+        self.restarts += 1
+
+
+async def test_a_process_that_was_being_started_when_the_write_was_recorded_is_restarted_once() -> None:
+    stale = replace(FRESH, started_after_write=False)
+    dead = replace(DEAD, last_exit=replace(EXIT, external_cause=True))
+    sidecar = Restartable(dead, replace(stale, last_exit=dead.last_exit), FRESH)
+    verifier = SidecarVerifier(sidecar, ApplyPolicy(), lambda: False, EagerClock())
+    plan = SidecarPlan("app", SidecarAction.AWAIT, (EXPECTED,), replace(DEAD, last_exit=None))
+    found = (await verifier.verify(plan, Redactor()))[REF]
+    assert (found.state, sidecar.restarts) == (State.VERIFIED, 1)
+
+
 async def test_a_process_from_before_the_write_proves_nothing() -> None:
     stale = replace(FRESH, started_after_write=False)
     assert await verify(SidecarAction.START, Reading(NOW), stale) == (

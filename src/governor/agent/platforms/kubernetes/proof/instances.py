@@ -40,8 +40,13 @@ def started_after(pod: Pod, written: datetime | None, digest: str) -> bool:
     return pod.created > written or (digest != "" and pod.restart_digest == digest)
 
 
-def reading(now: Probed, before: Probed | None, written: datetime | None, digest: str) -> Reading:
-    """Return a sidecar's state; ``before`` is the same pod before the change, ``digest`` that of the last restart."""
+def reading(
+    now: Probed, before: Probed | None, written: datetime | None, digest: str, *, disturbed: bool = False
+) -> Reading:
+    """Return a sidecar's state; ``before`` is the same pod before the change, ``digest`` that of the last restart.
+
+    ``disturbed`` if one that started before the last write may have loaded what another client wrote.
+    """
     pod, status = now.pod, now.status
     answers = status is not None and status.metadata.id == pod.app_id
     is_after = started_after(pod, written, digest)
@@ -54,7 +59,7 @@ def reading(now: Probed, before: Probed | None, written: datetime | None, digest
         status=status if answers else None,
         load_evidence="gets its resources from Dapr's operator" if answers else "",
         reload_obstacle=_reload_obstacle(status),
-        last_exit=_last_exit(now, before, started_after_write=is_after),
+        last_exit=_last_exit(now, before, started_after_write=is_after, disturbed=disturbed and not is_after),
         errors=now.errors,
     )
 
@@ -93,7 +98,7 @@ def _failures(probed: Probed | None) -> Mapping[str, int]:
     return counters.failed if counters is not None else {}
 
 
-def _last_exit(now: Probed, before: Probed | None, *, started_after_write: bool) -> SidecarExit | None:
+def _last_exit(now: Probed, before: Probed | None, *, started_after_write: bool, disturbed: bool) -> SidecarExit | None:
     earlier = before.pod if before is not None else None
     if now.pod.sidecar is None or not has_exited(now.pod, earlier):
         return None
@@ -105,7 +110,7 @@ def _last_exit(now: Probed, before: Probed | None, *, started_after_write: bool)
         ended,
         text,
         started_after_write=started_after_write,
-        external_cause=now.pod.sidecar.killed and exits <= MAX_EXTERNAL_EXITS,
+        external_cause=(now.pod.sidecar.killed or disturbed) and exits <= MAX_EXTERNAL_EXITS,
     )
 
 

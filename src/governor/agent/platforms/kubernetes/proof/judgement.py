@@ -71,6 +71,8 @@ class Situation(msgspec.Struct, frozen=True):
     """Whether these were listed since the sidecars were asked."""
     adopted: frozenset[ResourceRef] = frozenset()
     """Resources that were taken over as they are."""
+    disturbed: frozenset[ResourceRef] = frozenset()
+    """Resources that another client has changed."""
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -81,6 +83,8 @@ class Judged(msgspec.Struct, frozen=True):
     verdicts: Verdicts
     counted: frozenset[ResourceRef] = frozenset()
     """Components that only the counters of a running sidecar prove."""
+    disturbed: bool = False
+    """Whether it has exited, perhaps for what another client wrote."""
 
     def proofs(self, time: datetime, earlier: Mapping[ResourceRef, Proof]) -> Iterator[tuple[ResourceRef, Proof]]:
         """Yield what is proven and was not by ``earlier``, whose evidence says more than that nothing has changed."""
@@ -136,7 +140,7 @@ def _unless_unready(judged: Judged) -> Judged:
         ref: Verdict(State.UNPROVEN, f"{each.text}; {note}") if each.state is State.VERIFIED else each
         for ref, each in judged.verdicts.items()
     }
-    return Judged(judged.pod, judged.changes, verdicts)
+    return Judged(judged.pod, judged.changes, verdicts, disturbed=judged.disturbed)
 
 
 def _why_not_judged(pod: Pod, probed: Probed | None) -> str:
@@ -154,9 +158,10 @@ def _judge_probed(
     expected, before = [each.expected for each in seen], situation.before.get(pod.uid)
     written = max((situation.written[each.ref] for each in seen if each.ref in situation.written), default=None)
     digest = situation.digests.get(workload, "")
-    now = reading(probed, before, written, digest)
+    is_disturbed = _is_disturbed(before or probed, seen, situation)
+    now = reading(probed, before, written, digest, disturbed=is_disturbed)
     if now.last_exit is not None and now.last_exit.external_cause:
-        return _judge_killed(pod, seen, now, now.last_exit)
+        return _judge_excused(pod, seen, now, now.last_exit, disturbed=is_disturbed)
     proofs = situation.proofs.get(pod.instance, {})
     rest = [each for each in seen if not _is_proven(each, proofs)]
     if not rest:
@@ -176,8 +181,17 @@ def _judge_probed(
     return Judged(pod, seen, verdicts, counted)
 
 
-def _judge_killed(pod: Pod, seen: tuple[Change, ...], now: Reading, ended: SidecarExit) -> Judged:
-    """Judge a sidecar that was killed: only its next start in a pod that is newer than the write proves anything."""
+def _is_disturbed(before: Probed, seen: Sequence[Change], situation: Situation) -> bool:
+    """Return whether a sidecar may have loaded what another client wrote, and has not proven anything else since."""
+    proofs = situation.proofs.get(before.pod.instance, {})
+    return any(each.ref in situation.disturbed and not _is_proven(each, proofs) for each in seen)
+
+
+def _judge_excused(pod: Pod, seen: tuple[Change, ...], now: Reading, ended: SidecarExit, *, disturbed: bool) -> Judged:
+    """Judge a sidecar that was killed, or that may have exited for what another client wrote.
+
+    Only its next start in a pod that is newer than the write proves anything.
+    """
     verdicts = judge_fresh([each.expected for each in seen], msgspec.structs.replace(now, last_exit=None))
     note = f"{ended.text}, which does not count against the change: the next start must prove it"
     return Judged(
@@ -187,6 +201,7 @@ def _judge_killed(pod: Pod, seen: tuple[Change, ...], now: Reading, ended: Sidec
             ref: Verdict(each.state, f"{each.text}; {note}", final=each.final) if each.state is State.UNPROVEN else each
             for ref, each in verdicts.items()
         },
+        disturbed=disturbed,
     )
 
 

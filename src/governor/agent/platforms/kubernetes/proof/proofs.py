@@ -33,6 +33,7 @@ class _Stored(msgspec.Struct, frozen=True):
     seen: tuple[tuple[ResourceRef, str], ...] = ()
     secrets: tuple[ObjectRef, ...] = ()
     adopted: tuple[tuple[ResourceRef, Adoption], ...] = ()
+    disturbed: tuple[ResourceRef, ...] = ()
 
 
 class ProofBook:
@@ -50,6 +51,8 @@ class ProofBook:
         self._adopted: dict[ResourceRef, Adoption] = {}
         self.secrets: frozenset[ObjectRef] = frozenset()
         """The Secrets of the last verified delivery, to which it may return."""
+        self.disturbed: frozenset[ResourceRef] = frozenset()
+        """The resources that another client has changed since everything was verified: a sidecar may fail for that."""
         self._is_stored = True
 
     async def restore(self) -> None:
@@ -66,6 +69,7 @@ class ProofBook:
         self._former, self._versions, self._seen = dict(stored.former), dict(stored.versions), dict(stored.seen)
         self.secrets = frozenset(stored.secrets)
         self._adopted = dict(stored.adopted)
+        self.disturbed = frozenset(stored.disturbed)
 
     def by_instance(self) -> Mapping[str, Mapping[ResourceRef, Proof]]:
         """Return all proofs."""
@@ -110,11 +114,27 @@ class ProofBook:
             self._adopted = {ref: each for ref, each in self._adopted.items() if ref not in refs}
             self._is_stored = False
 
-    def compare(self, live: Mapping[ResourceRef, str]) -> None:
-        """Drop the proofs of resources that any client has written since; an empty version is not compared."""
+    def compare(self, live: Mapping[ResourceRef, str], wanted: Collection[ResourceRef]) -> frozenset[ResourceRef]:
+        """Drop the proofs of resources that any client has written since; an empty version is not compared.
+
+        Return those that another client has written since, or has deleted although they are ``wanted``.
+        """
+        # Of a resource that the agent was about to write, the version is forgotten.
+        own = self._seen.keys() & self._versions.keys()
+        written = own.intersection(self._drop_changed(live))
+        disturbed = written.union(own.intersection(wanted).difference(live))
+        if disturbed:
+            self._seen |= {ref: live[ref] for ref in written}
+            self.disturbed, self._is_stored = self.disturbed | disturbed, False
+        return frozenset(disturbed)
+
+    def _drop_changed(self, live: Mapping[ResourceRef, str]) -> set[ResourceRef]:
+        """Drop the proofs of resources that have other versions than when they were last seen, and return these."""
         known = {ref: version for ref, version in live.items() if version}
-        self.drop({ref for ref, version in known.items() if self._seen.get(ref) != version})
+        changed = {ref for ref, version in known.items() if self._seen.get(ref) != version}
+        self.drop(changed)
         self._disown({ref for ref, each in self._adopted.items() if known.get(ref, each.version) != each.version})
+        return changed
 
     def begin_write(self, changed: Collection[ResourceRef], former: Mapping[ResourceRef, Manifest]) -> None:
         """Forget the versions of resources that are about to be written, and keep what is to be unloaded."""
@@ -127,7 +147,7 @@ class ProofBook:
 
     def end_write(self, live: Mapping[ResourceRef, str], written: Collection[ResourceRef] = ()) -> None:
         """Set the versions of resources that are new or whose content was written; proofs of others' content end."""
-        self.compare(live)
+        self._drop_changed(live)
         # A write of labels or annotations changes no version.
         rewritten = {ref for ref in written if live.get(ref) and live[ref] != self._seen.get(ref)}
         known = {ref: version for ref, version in self._versions.items() if ref not in rewritten}
@@ -140,8 +160,8 @@ class ProofBook:
     def settle(self, secrets: Iterable[ObjectRef]) -> frozenset[ObjectRef]:
         """Forget what was to be unloaded, because everything is verified; return the Secrets of the delivery before."""
         released, self.secrets = self.secrets, frozenset(secrets)
-        if self._former or released != self.secrets:
-            self._former, self._is_stored = {}, False
+        if self._former or self.disturbed or released != self.secrets:
+            self._former, self.disturbed, self._is_stored = {}, frozenset(), False
         return released - self.secrets
 
     def add(self, instance: str, ref: ResourceRef, proof: Proof) -> None:
@@ -165,6 +185,7 @@ class ProofBook:
         by_instance = {instance: tuple(proofs.items()) for instance, proofs in kept.items()}
         versions, seen = (tuple(each.items()) for each in (self._versions, self._seen))
         stored = _Stored(by_instance, tuple(self._former.items()), versions, seen, tuple(sorted(self.secrets)))
-        stored = msgspec.structs.replace(stored, adopted=tuple(self._adopted.items()))
+        disturbed = tuple(sorted(self.disturbed))
+        stored = msgspec.structs.replace(stored, adopted=tuple(self._adopted.items()), disturbed=disturbed)
         await self._blobs.write(_NAME, msgspec.json.encode(stored))
         self._proofs, self._is_stored = kept, True

@@ -222,6 +222,7 @@ class Verification:
             unsettled=self._change.unsettled,
             reloaded=tuple(self._reloaded),
             adopted=self._proofs.adopted,
+            disturbed=self._proofs.disturbed,
         )
 
     def _record(self, judged: Mapping[WorkloadRef, Sequence[Judged]]) -> None:
@@ -254,14 +255,17 @@ class Verification:
     def _obstacles(self, judged: Mapping[WorkloadRef, Sequence[Judged]]) -> dict[str, dict[ResourceRef, str]]:
         """Return, by pod uid, what only a restart proves of sidecars from before the write, and why.
 
-        That is what they did not prove in half of the window and, from the beginning, what no counter can prove.
+        That is what they did not prove in half of the window and, from the beginning, what no counter can prove. It is
+        everything if they have exited, perhaps for what another client wrote.
         """
         is_late = self._clock.monotonic() - self._began_s >= self._window_s / 2
         pods = (each for several in judged.values() for each in several)
         running = [each for each in pods if each.pod.instance and not self._is_new(each)]
         unsettled = self._change.unsettled
         return {
-            each.pod.uid: each.unproven(None if is_late else unsettled.get(each.pod.instance, frozenset()))
+            each.pod.uid: each.unproven(
+                None if is_late or each.disturbed else unsettled.get(each.pod.instance, frozenset())
+            )
             for each in running
         }
 

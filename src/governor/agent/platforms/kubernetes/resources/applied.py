@@ -33,6 +33,7 @@ from governor.agent.platforms.kubernetes.resources.outcomes import (
     drift_texts,
     explained,
     invalid,
+    loaded_drifts,
     not_served,
     rejected,
     results_of,
@@ -266,7 +267,8 @@ class AppliedResources:
             lost or any(each.repairable for each in report.objects) or any(map(self._owns, returned.values()))
         )
         redacted = {ref: self._redactor.redact(text) for ref, text in texts.items()}
-        return Drifted(redacted, bool(is_repairable)) if texts else None
+        loaded = loaded_drifts(manifests, report.objects).union(returned, added, altered)
+        return Drifted(redacted, bool(is_repairable), loaded) if texts else None
 
     async def _converge(
         self, manifests: Manifests, drift: Drift, entries: Entries, kept: frozenset[ObjectRef]

@@ -98,11 +98,13 @@ class Applied(msgspec.Struct, frozen=True):
 class Drifted(msgspec.Struct, frozen=True):
     """How the cluster differs from an applied delivery, by resource.
 
-    ``is_repairable`` if the agent can repair a part of it.
+    ``is_repairable`` if the agent can repair a part of it. ``loaded`` are the resources of which a sidecar may load
+    other content.
     """
 
     texts: Mapping[ResourceRef, str]
     is_repairable: bool
+    loaded: frozenset[ResourceRef] = frozenset()
 
 
 def rejected(manifests: Manifests) -> Applied:
@@ -150,13 +152,29 @@ def still_exists(managers: Iterable[str]) -> ResourceResult:
 
 def drift_texts(manifests: Manifests, drifts: Iterable[ObjectDrift]) -> dict[ResourceRef, str]:
     """Return how resources differ, without any value; drift of a Secret counts for its resource."""
-    owners = {ref_of(secret): ref for ref, secret in manifests.secrets.items()}
     texts: dict[ResourceRef, str] = {}
-    for drift in drifts:
-        ref = owners.get(drift.ref, _ref(drift.ref))
+    for ref, drift in _drifts_by_resource(manifests, drifts):
         text = _drift_text(drift)
         texts[ref] = text if drift.ref.group == GROUP else f"its {drift.ref} {text}"
     return texts
+
+
+def loaded_drifts(manifests: Manifests, drifts: Iterable[ObjectDrift]) -> frozenset[ResourceRef]:
+    """Return the resources that differ in what a sidecar loads; metadata is not loaded."""
+    return frozenset(ref for ref, drift in _drifts_by_resource(manifests, drifts) if _is_loaded(drift))
+
+
+def _drifts_by_resource(
+    manifests: Manifests, drifts: Iterable[ObjectDrift]
+) -> Iterator[tuple[ResourceRef, ObjectDrift]]:
+    """Yield the drifts with their resources; that of a Secret is one of its resource."""
+    owners = {ref_of(secret): ref for ref, secret in manifests.secrets.items()}
+    for drift in drifts:
+        yield owners.get(drift.ref, _ref(drift.ref)), drift
+
+
+def _is_loaded(drift: ObjectDrift) -> bool:
+    return drift.deleted or any(not each.difference.path.startswith("metadata.") for each in drift.fields)
 
 
 def added_text(fields: Mapping[str, str]) -> str:

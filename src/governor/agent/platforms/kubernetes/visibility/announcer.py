@@ -212,9 +212,9 @@ class AnnouncedPlatform:
         self._waiting = delivery.sequence if found.waits_for is not None else 0
         return found
 
-    async def find_drift(self, delivery: Delivery) -> DriftFindings | None:
+    async def find_drift(self, delivery: Delivery, *, after_failure: bool = False) -> DriftFindings | None:
         """Return and announce how the runtime differs from a delivery that was applied, or None."""
-        drift = await self._platform.find_drift(delivery)
+        drift = await self._platform.find_drift(delivery, after_failure=after_failure)
         if drift is not None:
             self._announcer.report_drift(delivery, drift)
         return drift

@@ -58,6 +58,8 @@ class Sidecar:
         self.starts = 0
         self._last_stale = 0
         """The number of the last process that may have started before the last write."""
+        self._last_drifted = 0
+        """The number of the last process that may have loaded what another program wrote."""
         self._settings = settings
         self._launch = launch
         self._storage = storage
@@ -113,10 +115,11 @@ class Sidecar:
         if self._probe.drop_proofs(self.process.instance if self.process else None, refs):
             await self._save_record()
 
-    async def adopt(self, config: Path | None, written: str) -> None:
+    async def adopt(self, config: Path | None, written: str, drift_ended: str) -> None:
         """Adopt the process of an earlier agent, or stop it if its launch settings differ from today's.
 
-        ``written`` is when the files last changed, in the form of a start time.
+        ``written`` is when the files last changed, and ``drift_ended`` when they were last as delivered again after
+        another program had changed them, in the form of a start time.
         """
         record = self._record.process if self._record else None
         found = record and detached.adopt(record.pid, record.start_time, self.log_file, record.log_begin)
@@ -129,6 +132,8 @@ class Sidecar:
         self.process = Process(self.starts, found.pid, found.start_time)
         if started_after(found.start_time, written):
             self._last_stale = self.starts - 1
+        if not drift_ended or started_after(found.start_time, drift_ended):
+            self._last_drifted = self.starts - 1
         self._probe.restore(self.process, record.listener, dict(self._record.proofs))
         self._running, self._config = found, config
         self._stopped.clear()
@@ -176,6 +181,12 @@ class Sidecar:
         if self._last_exit is not None:
             self._last_exit = msgspec.structs.replace(self._last_exit, started_after_write=False)
 
+    def mark_drifted(self) -> None:
+        """Record that the processes until now may have loaded what another program wrote, and exit for that."""
+        self._last_drifted = self.starts
+        if self._last_exit is not None:
+            self._last_exit = msgspec.structs.replace(self._last_exit, external_cause=True)
+
     async def read(self) -> Reading:
         """Probe the sidecar."""
         process = self.process
@@ -220,7 +231,8 @@ class Sidecar:
         return self._exit(instance_id, daprd.describe_exit(exited), external_cause=daprd.has_external_cause(exited))
 
     def _exit(self, instance_id: str, text: str, *, external_cause: bool = False) -> SidecarExit:
-        return SidecarExit(instance_id, text, self.starts > self._last_stale, external_cause)
+        may_be_for_drift = self.starts <= self._last_drifted
+        return SidecarExit(instance_id, text, self.starts > self._last_stale, external_cause or may_be_for_drift)
 
     async def _wait(self) -> ChildExit:
         running = self._running

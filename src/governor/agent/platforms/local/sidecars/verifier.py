@@ -125,6 +125,14 @@ class SidecarVerifier:
             is_ignored = now.last_exit and ignored and now.last_exit.instance_id == ignored.instance_id
             return judge_fresh(expected, msgspec.structs.replace(now, last_exit=None) if is_ignored else now)
 
+        def is_stale(now: Reading) -> bool:
+            """Return whether the process was being started when the write or drift was recorded: it proves nothing."""
+            return now.instance is not None and not now.started_after_write and self._restartable is not None
+
+        judged = await self._poll(judge, window_s, is_stale)
+        if not is_stale(judged.reading) or self._restartable is None or self._superseded():
+            return judged
+        await self._restartable.restart_unchanged()
         return await self._poll(judge, window_s)
 
     async def _poll(
