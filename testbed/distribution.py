@@ -11,7 +11,13 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 CLUSTER = "cluster"
 IMAGE = "image"
 API_SERVER = "api-server"
-_ORDER = ("tests/e2e/cluster/", "tests/contract/", "tests/e2e/", "tests/integration/")
+_RECONCILER, _PLATFORM, _INSTALLATION = (
+    "tests/contract/reconciler/",
+    "tests/contract/agent/platform/",
+    "tests/contract/agent/installation/",
+)
+_LONGEST = (CLUSTER, _RECONCILER, API_SERVER, _PLATFORM, _INSTALLATION)
+_OTHERS = ("tests/contract/", "tests/e2e/", "tests/integration/deploy/", "tests/integration/")
 """What takes longest starts first, so that no process is left with it at the end; unit tests fill the gaps."""
 _ALONE = (
     "tests/e2e/test_demo.py",
@@ -23,8 +29,8 @@ _CONTAINERD = re.compile(r"tests/integration/runtimeproxy/.*\[(containerd(?:-2)?
 """Tests that share a containerd, whose recipe is their first parameter."""
 _DOCKER_CLIENTS = "tests/integration/runtimeproxy/docker_clients/"
 """Tests that share a dockerd."""
-_CONTROL_PLANES = ("tests/contract/agent/platform/", "tests/contract/agent/installation/")
-"""Contract tests that share a control plane with controllers."""
+_CONTROL_PLANES = (_RECONCILER, _PLATFORM, _INSTALLATION)
+"""Contract tests that share another control plane than the rest: with controllers, or because they take that long."""
 _OTHER_SERVERS = (
     "tests/contract/kube/test_controllers.py",
     "tests/contract/kube/test_outages.py",
@@ -67,9 +73,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by ``_ORDER``; each part keeps its order."""
+    """Sort the tests by ``_LONGEST`` and ``_OTHERS``; each part keeps its order."""
     items.sort(key=lambda item: _rank(item.nodeid))
 
 
 def _rank(nodeid: str) -> int:
-    return next((rank for rank, prefix in enumerate(_ORDER) if nodeid.startswith(prefix)), len(_ORDER))
+    group = group_of(nodeid)
+    if group in _LONGEST:
+        return _LONGEST.index(group)
+    rank = next((rank for rank, prefix in enumerate(_OTHERS) if nodeid.startswith(prefix)), len(_OTHERS))
+    return len(_LONGEST) + rank
