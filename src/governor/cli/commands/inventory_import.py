@@ -70,10 +70,11 @@ def _left_out(inline: dict[ResourceRef, tuple[tuple[str, str], ...]]) -> Iterato
     for ref, values in inline.items():
         if values:
             paths = ", ".join(path for path, _ in values)
-            literals = " ".join(shlex.quote(f"--from-literal={name}=VALUE") for _, name in values)
+            name, namespace = shlex.quote(ref.name), shlex.quote(ref.namespace)
+            literals = " ".join(shlex.quote(f"--from-literal={key}=VALUE") for _, key in values)
             yield (
                 f"{ref} is left out: {paths} is a sensitive value in the resource itself. Put it into a Secret "
-                f"(kubectl create secret generic {ref.name} --namespace {ref.namespace} {literals}), refer to that "
+                f"(kubectl create secret generic {name} --namespace {namespace} {literals}), refer to that "
                 "with secretKeyRef, and import again"
             )
 

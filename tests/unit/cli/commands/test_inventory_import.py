@@ -43,6 +43,12 @@ def test_a_resource_with_an_inline_sensitive_value_is_left_out_with_the_command_
     assert "kubectl create secret generic b --namespace orders --from-literal=redisPassword=VALUE" in warning
 
 
+def test_names_that_an_agent_has_sent_are_quoted_in_the_command() -> None:
+    resources = (found("a", REFERENCE), found("b; id", INLINE))
+    [warning] = import_inventory("eu-1", Inventory(("orders",), resources=resources)).warnings
+    assert "kubectl create secret generic 'b; id' --namespace orders " in warning
+
+
 def test_a_resource_of_another_runtime_and_a_limited_inventory_are_named() -> None:
     resources = (found("a", REFERENCE), found("theirs", REFERENCE, "us-1"))
     theirs, more = import_inventory("eu-1", Inventory(("orders",), resources=resources, left_out=3)).warnings
