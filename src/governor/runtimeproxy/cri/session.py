@@ -17,7 +17,7 @@ from governor.runtimeproxy.http2.byte_copy import ByteCopy
 from governor.runtimeproxy.http2.events import RelayEvent, UpstreamNeeded
 from governor.runtimeproxy.http2.relay import Relay
 from governor.runtimeproxy.http2.streams import Peer
-from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
+from governor.runtimeproxy.http2.writer import DEFERRAL_S
 
 if TYPE_CHECKING:
     from governor.runtimeproxy.cri.splice import Splice
@@ -205,6 +205,9 @@ class Session:
             return
         self.engine.receive(peer, data)
         self.pump()
+        if not self._deferred_scheduled and isinstance(self.engine, Relay) and self.engine.has_deferred(peer):
+            self._deferred_scheduled = True
+            asyncio.get_running_loop().call_later(DEFERRAL_S, self._write_deferred, self.engine)
 
     def pump_soon(self) -> None:
         """Pump; with several open calls, after all ready callbacks, so that their output is one write."""
@@ -214,28 +217,22 @@ class Session:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self.pump)
 
-    def _pump_deferred(self) -> None:
+    def _write_deferred(self, relay: Relay) -> None:
         self._deferred_scheduled = False
-        self.pump(deferred=True)
+        relay.write_deferred()
+        self.pump()
 
-    def pump(self, *, deferred: bool = False) -> None:
-        """Handle events, write what can be written, close what is finished.
-
-        Deferrable frames are written with the next others, or when ``deferred`` is set: each write wakes a peer, and
-        no call waits for a PING ACK.
-        """
+    def pump(self) -> None:
+        """Handle events, write what can be written, close what is finished."""
         self._pump_scheduled = False
         if self._pumping or self.engine is None:
             return
         self._pumping = True
         try:
             self._handle_events()
-            engine = self.engine
-            for connection in list(self._sockets.values()):
-                if isinstance(engine, Relay) and engine.is_idle(connection.peer):
-                    continue
-                if deferred or not self._defer(engine, connection):
-                    self._write(engine, connection)
+            for peer in self.engine.busy_peers():
+                if peer in self._sockets:
+                    self._write(self.engine, self._sockets[peer])
         finally:
             self._pumping = False
 
@@ -246,14 +243,6 @@ class Session:
                     self._splice.spawn(partial(self._attach, self.engine, event.peer))
                 elif self._handler is not None:
                     self._handler.handle(event)
-
-    def _defer(self, engine: ByteCopy | Relay, connection: PeerSocket) -> bool:
-        if not (isinstance(engine, Relay) and engine.can_defer(connection.peer)):
-            return False
-        if not self._deferred_scheduled:
-            self._deferred_scheduled = True
-            asyncio.get_running_loop().call_later(COALESCE_DELAY_S, self._pump_deferred)
-        return True
 
     def _write(self, engine: ByteCopy | Relay, connection: PeerSocket) -> None:
         if connection.transport is None:

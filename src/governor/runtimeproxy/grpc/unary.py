@@ -31,7 +31,7 @@ from governor.runtimeproxy.http2.events import (
 from governor.runtimeproxy.http2.frames import MAX_STREAM_ID
 from governor.runtimeproxy.http2.header_blocks import CachedFields, Fields
 from governor.runtimeproxy.http2.streams import Exchange, Peer, Stream
-from governor.runtimeproxy.http2.writer import COALESCE_DELAY_S
+from governor.runtimeproxy.http2.writer import DEFERRAL_S
 
 Metadata = Sequence[tuple[bytes, bytes]]
 Result: TypeAlias = bytes | GovernorError
@@ -342,7 +342,7 @@ class _ClientConnection(asyncio.Protocol):
         if not (stream.end_received and stream.end_sent):
             self._http2.reset_stream(stream.id, ErrorCode.CANCEL)
         self._http2.close_stream(stream)
-        if self._queue or self._draining or (self._http2.writer.pending and not self._http2.writer.can_defer):
+        if self._queue or self._draining or self._http2.writer.pending:
             self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -353,13 +353,9 @@ class _ClientConnection(asyncio.Protocol):
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
-    def _flush_later(self) -> None:
-        if not self._deferred_scheduled:
-            self._deferred_scheduled = True
-            asyncio.get_running_loop().call_later(COALESCE_DELAY_S, self._flush_deferred)
-
-    def _flush_deferred(self) -> None:
+    def _write_deferred(self) -> None:
         self._deferred_scheduled = False
+        self._http2.writer.write_deferred()
         self._flush()
 
     def _flush(self) -> None:
@@ -401,10 +397,10 @@ class _ClientConnection(asyncio.Protocol):
             message = f"{self._name} does not speak HTTP/2: {self._http2.error}"
             for call in [*self._queue, *self._calls.values()]:
                 call.end(GovernorError(Kind.INTERNAL, "http2", message))
-        if self._http2.writer.can_defer and not (self._queue or self._draining):
-            self._flush_later()
-        else:
-            self._flush()
+        self._flush()
+        if not self._deferred_scheduled and self._http2.writer.has_deferred:
+            self._deferred_scheduled = True
+            asyncio.get_running_loop().call_later(DEFERRAL_S, self._write_deferred)
 
     def _on_stream_error(self, stream_id: int, error: Http2StreamError) -> None:
         if call := self._calls.get(stream_id):

@@ -61,6 +61,10 @@ class ByteCopy:
         out.clear()
         return data
 
+    def busy_peers(self) -> list[Peer]:
+        """Return the peers for which there may be bytes, or whose connection may have to be closed."""
+        return [Peer.CLIENT, Peer.RUNTIME]
+
     def should_close(self, peer: Peer) -> bool:
         """Whether the caller should close the connection with a peer.
 

@@ -239,7 +239,8 @@ class Connection:
             return None
         for setting, value in frames.settings_in(payload):
             self._apply_setting(setting, value)
-        self._reply(frames.SETTINGS_ACK)
+        self.writer.write(frames.SETTINGS_ACK)
+        self._check_backlog()
         return WindowUpdated(None)
 
     def _apply_setting(self, setting: int, value: int) -> None:
@@ -265,8 +266,9 @@ class Connection:
             frames.check_size(frames.PING, payload)
             raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"PING on stream {stream_id}")
         if not flags & frames.ACK:
-            # gRPC sends a PING with every message to estimate bandwidth.
-            self._reply(frames.ping_ack(payload), deferrable=True)
+            # gRPC sends a PING, and a WINDOW_UPDATE before it, with every message unless one is unacknowledged.
+            self.writer.defer(frames.ping_ack(payload))
+            self._check_backlog()
 
     def _goaway(self, _flags: int, stream_id: int, payload: Payload) -> ConnectionEvent:
         if stream_id:
@@ -328,9 +330,8 @@ class Connection:
             self.error = error.message
             self.closed = True
 
-    def _reply(self, frame: bytes, *, deferrable: bool = False) -> None:
-        """Write a reply; raise if the peer requests replies and does not read them."""
-        self.writer.write(frame, deferrable=deferrable)
+    def _check_backlog(self) -> None:
+        """Raise if the peer requests replies and does not read them."""
         if self.writer.backlog > self._limits.max_backlog:
             raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "too many unread replies")
 

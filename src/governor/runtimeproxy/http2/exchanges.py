@@ -28,7 +28,8 @@ class ExchangeTable:
 
     def __init__(self, limits: Limits, budget: HeldBudget) -> None:
         self.client = Connection(limits, server_side=True)
-        self.upstreams: dict[Peer, Connection] = {}
+        self.connections = {Peer.CLIENT: self.client}
+        """The client's, and those of attached upstreams."""
         self.by_id: dict[int, Exchange] = {}
         self.events: list[RelayEvent] = []
         self.draining = False
@@ -53,13 +54,9 @@ class ExchangeTable:
         events, self.events = self.events, []
         return events
 
-    def connection(self, peer: Peer) -> Connection | None:
-        """Return the connection with a peer, or None if not connected."""
-        return self.client if peer is Peer.CLIENT else self.upstreams.get(peer)
-
     def attach(self, peer: Peer) -> None:
         """Add a connected upstream and open the streams queued for it."""
-        self.upstreams[peer] = Connection(self._limits, server_side=False)
+        self.connections[peer] = Connection(self._limits, server_side=False)
         self._open_queued(peer)
 
     def drain(self) -> None:
@@ -99,7 +96,7 @@ class ExchangeTable:
     def open_upstream(self, exchange: Exchange) -> None:
         """Open an exchange's upstream stream, or queue it until the upstream allows another stream."""
         peer = exchange.upstream_peer
-        upstream = self.upstreams.get(peer)
+        upstream = self.connections.get(peer)
         if peer in self._unavailable:
             self.respond(exchange, UNAVAILABLE, self._unavailable[peer])
         elif peer in self._going_away:
@@ -122,13 +119,13 @@ class ExchangeTable:
 
     def _open_queued(self, peer: Peer) -> None:
         queue = self._queues.get(peer)
-        upstream = self.upstreams[peer]
+        upstream = self.connections[peer]
         while queue and upstream.can_open_stream:
             self.open_upstream(queue.pop(next(iter(queue))))
 
     def flush_blocked(self, peer: Peer) -> None:
         """Write blocked streams and open queued ones after a peer updated its window or settings."""
-        connection = self.connection(peer)
+        connection = self.connections.get(peer)
         for stream, written in connection.writer.flush_blocked() if connection is not None else ():
             self._data_written(stream, written)
         if peer is not Peer.CLIENT:
@@ -144,7 +141,7 @@ class ExchangeTable:
 
     def _connection_of(self, stream: Stream) -> Connection:
         exchange = stream.exchange
-        return self.client if stream is exchange.client else self.upstreams[exchange.upstream_peer]
+        return self.client if stream is exchange.client else self.connections[exchange.upstream_peer]
 
     def _data_written(self, stream: Stream, written: int) -> None:
         """Credit the sender of DATA that was written to ``stream``, unless it got its credit while held."""
@@ -220,7 +217,7 @@ class ExchangeTable:
         self._queues.get(exchange.upstream_peer, {}).pop(exchange.id, None)
         if stream.windows is None:
             return
-        upstream = self.upstreams[exchange.upstream_peer]
+        upstream = self.connections[exchange.upstream_peer]
         if code is not None and not upstream.closed:
             upstream.reset_stream(stream.id, code)
         upstream.close_stream(stream)

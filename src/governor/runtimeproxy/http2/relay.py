@@ -82,8 +82,7 @@ class Relay:
 
     def flow_controls(self) -> dict[Peer, FlowControl]:
         """Return the flow control of each connected peer."""
-        connections = {peer: self._exchanges.connection(peer) for peer in Peer}
-        return {peer: connection.flow_control for peer, connection in connections.items() if connection is not None}
+        return {peer: connection.flow_control for peer, connection in self._exchanges.connections.items()}
 
     def events(self) -> list[RelayEvent]:
         """Return and remove the events since the last call, in order."""
@@ -95,21 +94,25 @@ class Relay:
 
     def data_to_send(self, peer: Peer) -> bytes:
         """Return and remove the bytes for a peer. Call only while it reads: bytes left here slow down their sender."""
-        connection = self._exchanges.connection(peer)
+        connection = self._exchanges.connections.get(peer)
         return b"" if connection is None else connection.writer.data_to_send()
 
-    def is_idle(self, peer: Peer) -> bool:
-        """Whether there are no bytes for a peer, and ``should_close`` cannot apply."""
+    def busy_peers(self) -> list[Peer]:
+        """Return the peers for which there are bytes, or whose connection may have to be closed."""
         exchanges = self._exchanges
-        connection = exchanges.connection(peer)
-        if connection is None or exchanges.draining or exchanges.client.closed:
-            return False
-        return not (connection.writer.pending or connection.closed)
+        if exchanges.draining or exchanges.client.closed:
+            return list(exchanges.connections)
+        return [peer for peer, each in exchanges.connections.items() if each.writer.pending or each.closed]
 
-    def can_defer(self, peer: Peer) -> bool:
-        """Whether the bytes for a peer can wait to be written with the next ones."""
-        connection = self._exchanges.connection(peer)
-        return connection is not None and connection.writer.can_defer
+    def has_deferred(self, peer: Peer) -> bool:
+        """Whether frames for a peer wait for ``write_deferred``, which is due ``DEFERRAL_S`` later."""
+        connection = self._exchanges.connections.get(peer)
+        return connection is not None and connection.writer.has_deferred
+
+    def write_deferred(self) -> None:
+        """Add the frames that wait to the bytes to send."""
+        for connection in self._exchanges.connections.values():
+            connection.writer.write_deferred()
 
     def should_close(self, peer: Peer) -> bool:
         """Whether the caller should close the connection with a peer.
@@ -117,13 +120,13 @@ class Relay:
         A client's preface is awaited: a client that has not sent it would report a failure to connect.
         """
         exchanges = self._exchanges
-        connection, client = exchanges.connection(peer), exchanges.client
+        connection, client = exchanges.connections.get(peer), exchanges.client
         done = client.closed or (exchanges.draining and not exchanges.by_id and client.settings_received)
         return connection is not None and not connection.writer.pending and (connection.closed or done)
 
     def receive(self, peer: Peer, data: bytes) -> None:
         """Process bytes received from a peer."""
-        connection = self._exchanges.connection(peer)
+        connection = self._exchanges.connections.get(peer)
         if connection is None:
             return
         process, handlers = connection.process, self._HANDLERS
@@ -144,7 +147,7 @@ class Relay:
 
     def connection_lost(self, peer: Peer, reason: str = "the connection was closed") -> None:
         """Handle a lost connection, or an upstream that cannot be reached."""
-        connection = self._exchanges.connection(peer)
+        connection = self._exchanges.connections.get(peer)
         if connection is not None:
             connection.closed = True
             connection.writer.data_to_send()

@@ -9,10 +9,10 @@ from governor.runtimeproxy.http2.frames import Payload
 from governor.runtimeproxy.http2.header_blocks import Fields, HeaderEncoder
 from governor.runtimeproxy.http2.streams import Stream
 
-COALESCE_DELAY_S: Final = 0.05
-"""How long deferrable frames may wait for others to be written with. gRPC sends no PING before the last is answered."""
+DEFERRAL_S: Final = 0.05
+"""How long deferred frames wait. gRPC sends no PING before the last is acknowledged, so this is its rate of PINGs."""
 _MAX_DEFERRED: Final = 4
-"""With more deferrable frames than this, all are written at once."""
+"""With more deferred frames than this, all are written with the next others."""
 
 
 class Writer:
@@ -26,18 +26,17 @@ class Writer:
         self._encoder = HeaderEncoder()
         self._blocked: dict[Stream, None] = {}
         self._out: list[Payload] = []
-        self._deferrable = 0
-        """How many entries of ``_out`` are deferrable."""
-
-    @property
-    def can_defer(self) -> bool:
-        """Whether there are only deferrable frames, so that writing them can wait for the next others."""
-        return 0 < self._deferrable == len(self._out) <= _MAX_DEFERRED
+        self._deferred: list[bytes] = []
 
     @property
     def pending(self) -> bool:
-        """Whether there is anything to write."""
+        """Whether there is anything to write now."""
         return bool(self._out)
+
+    @property
+    def has_deferred(self) -> bool:
+        """Whether there are frames that wait for ``write_deferred``."""
+        return bool(self._deferred)
 
     @property
     def blocked(self) -> bool:
@@ -45,16 +44,27 @@ class Writer:
         return bool(self._blocked)
 
     def data_to_send(self) -> bytes:
-        """Return and remove everything to be written."""
+        """Return and remove everything to be written now."""
         out, self._out = self._out, []
-        self.backlog = self._deferrable = 0
+        self.backlog = 0
         return b"".join(out)
 
-    def write(self, frame: bytes, *, deferrable: bool = False) -> None:
+    def write(self, frame: bytes) -> None:
         """Add one or more whole frames other than DATA with content."""
         self._out.append(frame)
         self.backlog += len(frame)
-        self._deferrable += deferrable
+
+    def defer(self, frame: bytes) -> None:
+        """Keep a frame until ``write_deferred``; a few may wait."""
+        self._deferred.append(frame)
+        if len(self._deferred) > _MAX_DEFERRED:
+            self.write_deferred()
+
+    def write_deferred(self) -> None:
+        """Write the deferred frames with the next others."""
+        if self._deferred:
+            self.write(b"".join(self._deferred))
+            self._deferred.clear()
 
     def mark_blocked(self, stream: Stream) -> None:
         """Include a stream in the next ``flush_blocked``."""

@@ -153,7 +153,7 @@ class Sequence:
     def _receive_frame(self) -> None:
         peer = self.rng.choices(tuple(Peer), weights=(6, 4, 1))[0]
         sender = self.peers[peer]
-        connection = self.relay._exchanges.connection(peer)
+        connection = self.relay._exchanges.connections.get(peer)
         data = sender.frame(list(connection.streams) if connection is not None else [])
         self._send(peer, sender.mutated(data) if self.rng.random() < self.bad else data)
 
@@ -204,8 +204,7 @@ class Sequence:
         assert all(stream.buffered_bytes == sum(map(len, stream.queued_data)) for stream in streams)
         assert sum(stream.buffered_bytes - stream.credited_bytes for stream in streams) <= MAX_BUFFERED
         for peer in self.relay.flow_controls():
-            connection = exchanges.connection(peer)
-            assert connection is not None
+            connection = exchanges.connections[peer]
             assert connection.flow_control.streams.keys() == connection.streams.keys()
             assert all(windows.unread_bytes >= 0 for windows in connection.flow_control.streams.values())
             assert connection.writer.backlog <= 3 * LIMITS.max_backlog + LIMITS.max_streams * 4 * LIMITS.max_header_list

@@ -412,22 +412,31 @@ def test_unknown_frames_flags_and_settings_are_ignored(peer: Peer) -> None:
 def test_a_ping_is_acknowledged_to_its_sender(peer: Peer) -> None:
     raw = Raw()
     raw.relay.receive(peer, frame(PING, 0, 0, b"ping-123"))
-    assert raw.sent_to(peer) == [(PING, 0, b"ping-123")]
+    raw.relay.write_deferred()
+    assert raw.sent_to(Peer.CLIENT) + raw.sent_to(Peer.RUNTIME) == [(PING, 0, b"ping-123")]
 
 
 @pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
-def test_only_a_few_ping_acks_can_be_deferred(peer: Peer) -> None:
+def test_a_ping_ack_waits_while_other_frames_are_written(peer: Peer) -> None:
+    raw = Raw()
+    raw.relay.receive(peer, frame(PING, 0, 0, b"ping-123") + frames.settings([]))
+    assert raw.sent_to(peer) == [(SETTINGS, 0, b"")]
+    assert raw.relay.has_deferred(peer)
+    raw.relay.write_deferred()
+    assert raw.sent_to(peer) == [(PING, 0, b"ping-123")]
+    assert not raw.relay.has_deferred(peer)
+
+
+@pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
+def test_only_a_few_ping_acks_wait(peer: Peer) -> None:
     raw = Raw()
     ping = frame(PING, 0, 0, b"ping-123")
-    assert not raw.relay.can_defer(peer)
     for _ in range(4):
         raw.relay.receive(peer, ping)
-        assert raw.relay.can_defer(peer)
+        assert raw.sent_to(peer) == []
     raw.relay.receive(peer, ping)
-    assert not raw.relay.can_defer(peer)
     assert raw.sent_to(peer) == [(PING, 0, b"ping-123")] * 5
-    raw.relay.receive(peer, ping + frames.settings([]))
-    assert not raw.relay.can_defer(peer)
+    assert not raw.relay.has_deferred(peer)
 
 
 @pytest.mark.parametrize("peer", [Peer.CLIENT, Peer.RUNTIME])
