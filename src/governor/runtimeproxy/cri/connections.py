@@ -126,12 +126,7 @@ class ConnectionHooks:
         """Handle an event of a stream."""
         match event:
             case RequestHeld():
-                held = self._held[event.stream_id] = held_call(_PATHS[event.path], event.fields)
-                self._guard(
-                    event.stream_id,
-                    held,
-                    lambda: self._dispatcher.before(held, event.body, partial(self._dispatched, event.stream_id, held)),
-                )
+                self._call_plugins(event)
             case ResponseHeld():
                 self._responded(event, self._held[event.stream_id])
             case StreamClosed():
@@ -153,10 +148,12 @@ class ConnectionHooks:
                 held.cancel()
         self._hooks.discard(self)
 
-    def _guard(self, stream: int, held: Held, step: Callable[[], None]) -> None:
-        """Run a step; a defect of the proxy must not leave the client waiting."""
+    def _call_plugins(self, event: RequestHeld) -> None:
+        """Call the plugins of a request; a defect of the proxy must not leave the client waiting."""
+        stream = event.stream_id
+        held = self._held[stream] = held_call(_PATHS[event.path], event.fields)
         try:
-            step()
+            self._dispatcher.before(held, event.body, partial(self._dispatched, stream, held))
         except Exception as error:  # noqa: BLE001 - see above
             _log.error("held call failed in the proxy", exc_info=error)
             self._reject(stream, held, Kind.INTERNAL, "internal error of the runtime proxy; see its log")
@@ -223,6 +220,8 @@ class ConnectionHooks:
             self._dispatcher.finish(held)
 
     def _end(self, event: StreamClosed) -> None:
+        if not event.hooked and self._tap.is_idle:
+            return
         held = self._held.pop(event.stream_id, None)
         if held is not None and event.outcome is Outcome.COMPLETED and not held.is_response_read:
             self._passed_unread(event, held)

@@ -64,16 +64,12 @@ class Dispatcher:
 
     def before(self, held: Held, body: bytes, done: Done) -> None:
         """Call the plugins of the call's pre hook and merge their changes into it."""
-        work = partial(self._context.codec.read, held.call, body, held.encoding)
+        read = partial(self._context.codec.read, held.call, body, held.encoding)
         if len(body) <= LARGE_BYTES:
-            self._guard(held, held.call.shape.pre, done, lambda: self._begin(held, body, work(), done))
-            return
-        future = asyncio.get_running_loop().run_in_executor(self._context.thread, work)
-        future.add_done_callback(
-            lambda ended: self._guard(
-                held, held.call.shape.pre, done, lambda: self._begin(held, body, ended.result(), done)
-            )
-        )
+            self._begin(held, body, read, done)
+        else:
+            future = asyncio.get_running_loop().run_in_executor(self._context.thread, read)
+            future.add_done_callback(lambda ended: self._begin(held, body, ended.result, done))
 
     def too_large(self, held: Held, done: Done) -> None:
         """Let a request pass that is too large to be held, unless a plugin with failure policy Fail must be called."""
@@ -86,16 +82,16 @@ class Dispatcher:
             return None
         return self._not_called(held, hook, GovernorError(kind, "not-held", reason))
 
-    def _guard(self, held: Held, hook: Hook | None, done: Done, step: Callable[[], None]) -> None:
-        """Run a step; a defect of the proxy must not keep pods from starting."""
+    def _begin(self, held: Held, body: bytes, read: Callable[[], Message], done: Done) -> None:
+        """Read the request and call its plugins; a defect of the proxy must not keep pods from starting."""
         if held.is_cancelled:
             return
         try:
-            step()
+            self._call_plugins(held, body, read(), done)
         except Exception as error:  # noqa: BLE001 - see above
-            done(self._not_called(held, hook, _as_governor_error(error)))
+            done(self._not_called(held, held.call.shape.pre, _as_governor_error(error)))
 
-    def _begin(self, held: Held, body: bytes, message: Message, done: Done) -> None:
+    def _call_plugins(self, held: Held, body: bytes, message: Message, done: Done) -> None:
         hook, request = held.call.shape.pre, message.request
         held.subject = subject_of(request, self._records)
         if hook is None or not self._handlers.of(hook):
@@ -225,7 +221,7 @@ class Dispatcher:
         if held.request is not None and not held.succeeded and not held.rejection:
             self._records.invalidate(held.request)
         if held.is_notable:
-            self._history.add(held.subject, held.trail())
+            self._history.ended(held)
 
     def _record(self, held: Held, request: Request, body: bytes, encoding: str) -> None:
         try:

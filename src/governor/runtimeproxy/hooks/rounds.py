@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ LARGE_BYTES: Final = 128 * 1024
 """Messages above this size are processed in a thread."""
 _INTERRUPTED: Final = "the call ended before the plugin responded"
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Finish: TypeAlias = Callable[[Exception | None], None]
 """Receives None, a Rejected, or the error because of which plugins could not be called."""
@@ -90,7 +91,7 @@ class Round:
 
     def start(self, question: Question) -> None:
         """Call the first plugin that selects the pod; end at once if there is none."""
-        self._guard(partial(self._begin, question))
+        self._guard(self._begin, question)
 
     def cancel(self) -> None:
         """Cancel the call of the current plugin; the round ends without a result."""
@@ -99,12 +100,12 @@ class Round:
             self._call.cancel()
             self._observe("failed", _INTERRUPTED)
 
-    def _guard(self, step: Callable[[], None]) -> None:
+    def _guard(self, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Run a step; whatever it raises ends the round."""
         if self._finish is None:
             return
         try:
-            step()
+            step(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - passed on
             self._end(error)
 
@@ -162,7 +163,7 @@ class Round:
             self._answered(None, b"")
 
     def _responded(self, result: Result) -> None:
-        self._guard(partial(self._handle, result))
+        self._guard(self._handle, result)
 
     def _handle(self, result: Result) -> None:
         call, self._call = self._call, None
@@ -254,7 +255,7 @@ class MergingRound(Round):
 
     def start_with(self, message: Message) -> None:
         """Call the first plugin that selects the request's pod."""
-        self._guard(lambda: self._run(partial(self._first, message), self._begin))
+        self._guard(self._run, partial(self._first, message), self._begin)
 
     def _complete(self) -> None:
         self._run(lambda: self._apply(self._resumed()), self._applied)

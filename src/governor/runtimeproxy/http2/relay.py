@@ -168,7 +168,8 @@ class Relay:
         stream = exchange.upstream
         if body is not None:
             self._exchanges.replace_body(stream, body)
-            stream.queued_headers[0] = _with_content_length(stream.queued_headers[0], len(body))
+            if exchange.client.content_remaining is not None:
+                stream.queued_headers[0] = _with_content_length(stream.queued_headers[0], len(body))
         stream.held = False
         exchange.client.held = hold_response
         self._exchanges.open_upstream(exchange)
@@ -324,7 +325,9 @@ class Relay:
     def _has_memory(self, stream: Stream) -> bool:
         """Reserve memory for a request as soon as its size is known; return whether it is there."""
         exchanges, exchange = self._exchanges, stream.exchange
-        size = max(stream.buffered_bytes, body_bytes(stream.first_bytes(PREFIX_BYTES)))
+        size = stream.buffered_bytes
+        if not stream.end_queued:
+            size = max(size, body_bytes(stream.first_bytes(PREFIX_BYTES)))
         if size <= stream.reserved_bytes:
             return True
         if size > self._limits.max_held_body:

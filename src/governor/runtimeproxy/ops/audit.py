@@ -1,23 +1,21 @@
 """The audit log: one line for each call that plugins changed, with old and new value of each field.
 
-Lines are formatted in batches, shortly after the calls: each batch wakes the thread that writes them once. Environment
-values are masked. If stderr is not read, audit lines are the last to be dropped.
+Lines are formatted in batches, each of which wakes the thread that writes them once. Environment values are masked. If
+stderr is not read, audit lines are the last to be dropped.
 """
 
-import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from governor.process.telemetry import logging
 from governor.runtimeproxy.hooks.changes import Change
 from governor.runtimeproxy.hooks.held_call import Held
+from governor.runtimeproxy.ops.batch import Batch
 from governor.runtimeproxy.ops.control import Subject
 from governor.values.secret import MASK, Secret
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
-
-_DELAY_S: Final = 0.05
-_MAX_BUFFERED: Final = 64
 
 _log = logging.get_audit_logger(__name__)
 
@@ -26,25 +24,23 @@ class AuditLog:
     """Calls whose lines are still to be written."""
 
     def __init__(self) -> None:
-        self._calls: list[Held] = []
+        self._calls = Batch(_write_all)
 
     def record(self, held: Held) -> None:
         """Log the plugins' changes to one call soon."""
-        if not (held.changes or held.conflicts or held.unused or held.observed):
-            return
-        self._calls.append(held)
-        if len(self._calls) == 1:
-            asyncio.get_running_loop().call_later(_DELAY_S, self.flush)
-        elif len(self._calls) >= _MAX_BUFFERED:
-            self.flush()
+        if held.changes or held.conflicts or held.unused or held.observed:
+            self._calls.add(held)
 
     def flush(self) -> None:
         """Log what is buffered."""
-        calls, self._calls = self._calls, []
-        # Bound once: each call of the module's logger binds another one.
-        log = _log.bind()
-        for held in calls:
-            _write(log, held)
+        self._calls.flush()
+
+
+def _write_all(calls: Iterable[Held]) -> None:
+    # Bound once: each call of the module's logger binds another one.
+    log = _log.bind()
+    for held in calls:
+        _write(log, held)
 
 
 def _write(log: "FilteringBoundLogger", held: Held) -> None:

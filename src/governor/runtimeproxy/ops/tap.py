@@ -117,6 +117,11 @@ class ConnectionTap:
         self._records = records
         self._streams: dict[int, _Stream] = {}
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether a stream that ends concerns no reader."""
+        return not (self._tap.is_open or self._streams)
+
     def opened(self, event: StreamOpened) -> None:
         """Start a stream."""
         self._streams[event.stream_id] = _Stream(dict(event.fields).get(b"grpc-encoding", b"").decode(errors="replace"))

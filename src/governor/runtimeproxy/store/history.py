@@ -1,20 +1,30 @@
 """History of the plugins' part in each pod's calls, for ``explain``. Bounded, and in memory only.
 
 A pod's history is kept as long as its record. Of pods without a record only the latest are kept, since a rejected pod
-never gets one.
+never gets one. Calls are added in batches, and before the history is read.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final, Protocol
 
 import msgspec
 
+from governor.runtimeproxy.ops.batch import Batch
 from governor.runtimeproxy.ops.control import Subject, Trail
 
 _TRAILS_PER_CALL: Final = 4
 _CALLS_PER_POD: Final = 32
 _UNRECORDED_PODS: Final = 64
 _DECODER: Final = msgspec.msgpack.Decoder(Trail)
+
+
+class EndedCall(Protocol):
+    """A held call that has ended."""
+
+    subject: Subject
+
+    def trail(self) -> Trail:
+        """Return the plugins' part in the call."""
 
 
 class PodHistory:
@@ -49,9 +59,19 @@ class History:
         self._recorded_uids = recorded_uids
         self._pods: dict[str, PodHistory] = {}
         """By uid, or by name without one; the most recently used last."""
+        self._ended = Batch(self._add_all)
 
     def __iter__(self) -> Iterator[PodHistory]:
+        self._ended.flush()
         return iter(self._pods.values())
+
+    def ended(self, call: EndedCall) -> None:
+        """Add the trail of a call soon."""
+        self._ended.add(call)
+
+    def _add_all(self, calls: Iterable[EndedCall]) -> None:
+        for call in calls:
+            self.add(call.subject, call.trail())
 
     def add(self, subject: Subject, trail: Trail) -> None:
         """Add a trail if its pod is known."""
@@ -67,7 +87,7 @@ class History:
 
     def of(self, namespace: str, name: str) -> tuple[Trail, ...]:
         """Return the trails of a pod, oldest first."""
-        found = (each for each in self._pods.values() if (each.namespace, each.name) == (namespace, name))
+        found = (each for each in self if (each.namespace, each.name) == (namespace, name))
         return tuple(sorted((trail for each in found for trail in each.trails), key=lambda each: each.time))
 
     def _evict(self) -> None:

@@ -84,3 +84,22 @@ def test_a_call_without_a_pod_is_not_kept() -> None:
     history = History(set)
     history.add(Subject(container_id="c1"), trail(0))
     assert list(history) == []
+
+
+class Ended:
+    """A call that has ended."""
+
+    def __init__(self, subject: Subject, second: int) -> None:
+        self.subject = subject
+        self._second = second
+
+    def trail(self) -> Trail:
+        return trail(self._second)
+
+
+async def test_calls_that_have_ended_are_added_before_the_history_is_read() -> None:
+    history = History(set)
+    history.ended(Ended(pod("web"), 0))
+    assert history.of("shop", "web") == (trail(0),)
+    history.ended(Ended(pod("api"), 1))
+    assert names(history) == {"web", "api"}
