@@ -14,6 +14,7 @@ from governor.agent.loop import KEY, Loop
 from governor.agent.outbox import Outbox
 from governor.agent.state.agent_state import AgentState
 from governor.agent.state.file_blobs import FileBlobs
+from governor.agent.verification.findings import Findings
 from governor.domain.bundles import Delivery
 from governor.domain.documents import ResourceRef
 from governor.domain.reports import Cause, Report, ResourceReport, State, overall
@@ -76,7 +77,6 @@ class Trial:
         assert self.outbox.newest is not None
         return self.outbox.newest
 
-    @property
     def phase(self) -> DeliveryPhase:
         return self.ledger.phase(self.inbox.newest)
 
@@ -129,7 +129,7 @@ async def test_an_edit_that_is_undone_is_named_and_the_next_pod_proves_the_chang
 
         assert await running == Requeue(0.0)
         store = trial.resource("store")
-        assert (store.state, store.cause, trial.phase) == (State.FAILED, Cause.RUNTIME, DeliveryPhase.ON_TRIAL)
+        assert (store.state, store.cause, trial.phase()) == (State.FAILED, Cause.RUNTIME, DeliveryPhase.ON_TRIAL)
         assert "was changed by another client" in texts_of(store)
         assert BOOM in texts_of(store)
 
@@ -166,7 +166,7 @@ async def test_a_sidecar_that_ran_before_a_repair_may_exit_after_it(bed: Bed, bl
         await crash(bed, pod)
         await running
 
-        assert (overall(trial.report), trial.phase) == (State.UNPROVEN, DeliveryPhase.ON_TRIAL)
+        assert (overall(trial.report), trial.phase()) == (State.UNPROVEN, DeliveryPhase.ON_TRIAL)
         assert f"{BOOM}, which is not held against the change" in texts_of(trial.resource("store"))
 
 
@@ -181,8 +181,8 @@ async def test_a_change_whose_restart_fails_beside_an_edit_is_judged_after_the_r
         await trial.run(bed.delivery())
         converge = agent.platform.converge
 
-        async def converge_and_edit(*args: Any) -> Any:
-            found = await converge(*args)
+        async def converge_and_edit(*args: Any, **kwargs: Any) -> Findings:
+            found = await converge(*args, **kwargs)
             if found.failed and edits:
                 await bed.client.patch(RESILIENCIES, "limits", bed.namespace, edits.pop(), manager="kubectl-edit")
             return found
@@ -190,9 +190,9 @@ async def test_a_change_whose_restart_fails_beside_an_edit_is_judged_after_the_r
         agent.platform.converge = converge_and_edit  # type: ignore[method-assign]
         limits = ResourceRef("Resiliency", bed.namespace, "limits")
         assert await trial.run(bed.delivery(resiliency(7))) == Requeue(0.0)
-        assert trial.phase is DeliveryPhase.ON_TRIAL
+        assert trial.phase() is DeliveryPhase.ON_TRIAL
         await trial.run()
-        assert trial.phase is DeliveryPhase.QUARANTINED
+        assert trial.phase() is DeliveryPhase.QUARANTINED
         [failed] = [each for each in trial.report.resources if each.resource == limits]
         assert (failed.state, failed.cause, BOOM in texts_of(failed)) == (State.FAILED, Cause.CHANGE, True)
         assert "rolled back to bundle" in texts_of(trial.report.workloads[0])
@@ -220,7 +220,7 @@ async def test_a_change_that_fails_beside_an_edit_that_was_undone_is_judged_by_n
         running = trial.begin()
         await recover(bed, pod, restartCount=3)
         await crash(bed, pod)
-        await until_true(lambda: trial.phase is DeliveryPhase.QUARANTINED)
+        await until_true(lambda: trial.phase() is DeliveryPhase.QUARANTINED)
         bed.clock.is_stopped = False
         await running
         assert trial.resource("store").cause is Cause.CHANGE
@@ -244,7 +244,7 @@ async def test_where_drift_is_ignored_a_failure_for_an_edit_is_reported_until_it
         for _ in range(2):
             await trial.run()
             store = trial.resource("store")
-            assert (store.state, store.cause, trial.phase) == (State.FAILED, Cause.RUNTIME, DeliveryPhase.ON_TRIAL)
+            assert (store.state, store.cause, trial.phase()) == (State.FAILED, Cause.RUNTIME, DeliveryPhase.ON_TRIAL)
             assert "spec.metadata[redisHost].value by kubectl-edit" in texts_of(store)
         assert host_of(await bed.client.get(COMPONENTS, "store", bed.namespace)) == "elsewhere:1"
 
@@ -281,5 +281,5 @@ async def test_what_another_client_changed_while_no_agent_ran_is_not_held_agains
         await crash(bed, pod)
         bed.clock.is_stopped = False
         await running
-        assert (overall(trial.report), trial.phase) == (State.UNPROVEN, DeliveryPhase.SETTLED)
+        assert (overall(trial.report), trial.phase()) == (State.UNPROVEN, DeliveryPhase.SETTLED)
         assert f"{BOOM}, which is not held against the change" in texts_of(trial.resource("store"))

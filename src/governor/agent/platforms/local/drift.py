@@ -59,9 +59,11 @@ def find_drift(
     owned = journal.files
     foreign = {key: each for key, each in files.items() if key not in owned}
     for each in delivered if foreign else ():
-        for key in foreign_definitions(each.ref, namespace, foreign, journal):
-            found = (each.manifest, *files[key].manifests)
-            changed[key] = DriftedFile(each.ref, _DUPLICATE, changes_content=True, manifests=found, is_repairable=False)
+        for name in foreign_definitions(each.ref, namespace, foreign, journal):
+            found = (each.manifest, *files[name].manifests)
+            changed[name] = DriftedFile(
+                each.ref, _DUPLICATE, changes_content=True, manifests=found, is_repairable=False
+            )
     for ref in (each for each in delivery.removals if each.namespace == namespace):
         keys = list(foreign_definitions(ref, namespace, files, journal))
         # A file that the agent may not remove is named first: an operator must act.
