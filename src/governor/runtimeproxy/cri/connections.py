@@ -1,6 +1,5 @@
 """Hooked calls of each relayed connection: stream events in, dispatch to plugins, commands to the relay out."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -191,7 +190,7 @@ class ConnectionHooks:
         error = _error(status)
         hook = self._dispatcher.post_hook(held, error)
         if hook is None:
-            # Recorded when the client has the response, in ``_finish``.
+            # Recorded when the response was written, in ``_finish``.
             held.unrecorded = error, event.body, encoding
             self.relay.release_response(event.stream_id)
         else:
@@ -227,8 +226,7 @@ class ConnectionHooks:
             self._passed_unread(event, held)
         if held is not None and not held.succeeded:
             held.cancel()
-        # Deferred, so that the client does not wait for it.
-        asyncio.get_running_loop().call_soon(self._finish, event, held)
+        self._finish(event, held)
 
     def _passed_unread(self, event: StreamClosed, held: Held) -> None:
         """Notify plugins of a call whose response was too large to be held."""

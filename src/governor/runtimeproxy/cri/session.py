@@ -223,26 +223,37 @@ class Session:
         self.pump()
 
     def pump(self) -> None:
-        """Handle events, write what can be written, close what is finished."""
+        """Handle events, write what can be written, close what is finished.
+
+        What an event makes ready is written before the events that follow from it, such as the end of a stream.
+        """
         self._pump_scheduled = False
         if self._pumping or self.engine is None:
             return
         self._pumping = True
         try:
-            self._handle_events()
-            for peer in self.engine.busy_peers():
-                if peer in self._sockets:
-                    self._write(self.engine, self._sockets[peer])
+            while self._handle_events(self.engine):
+                self._write_all(self.engine)
+            self._write_all(self.engine)
         finally:
             self._pumping = False
 
-    def _handle_events(self) -> None:
-        while isinstance(self.engine, Relay) and (events := self.engine.events()):
-            for event in events:
-                if isinstance(event, UpstreamNeeded):
-                    self._splice.spawn(partial(self._attach, self.engine, event.peer))
-                elif self._handler is not None:
-                    self._handler.handle(event)
+    def _handle_events(self, engine: ByteCopy | Relay) -> bool:
+        """Handle the events so far; return whether there were any."""
+        if not isinstance(engine, Relay):
+            return False
+        events = engine.events()
+        for event in events:
+            if isinstance(event, UpstreamNeeded):
+                self._splice.spawn(partial(self._attach, engine, event.peer))
+            elif self._handler is not None:
+                self._handler.handle(event)
+        return bool(events)
+
+    def _write_all(self, engine: ByteCopy | Relay) -> None:
+        for peer in engine.busy_peers():
+            if peer in self._sockets:
+                self._write(engine, self._sockets[peer])
 
     def _write(self, engine: ByteCopy | Relay, connection: PeerSocket) -> None:
         if connection.transport is None:

@@ -139,10 +139,6 @@ class Held:
         """Add a finished plugin call to the trail."""
         self._plugin_calls.append(PluginCall(plugin, str(hook), seconds, error[:_TRAIL_CHARS]))
 
-    def mark_plugin_failed(self, error: str) -> None:
-        """Mark the last plugin call as failed."""
-        self._plugin_calls[-1] = msgspec.structs.replace(self._plugin_calls[-1], error=error[:_TRAIL_CHARS])
-
     @property
     def is_notable(self) -> bool:
         """Return whether a plugin changed anything or failed."""

@@ -98,7 +98,7 @@ class Round:
         self._finish = None
         if self._call is not None:
             self._call.cancel()
-            self._observe("failed", _INTERRUPTED)
+            self._observe(self._handler, "failed", self._elapsed_s(), _INTERRUPTED)
 
     def _guard(self, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Run a step; whatever it raises ends the round."""
@@ -173,8 +173,7 @@ class Round:
             self._answered(call, result)
 
     def _answered(self, call: HandlerCall | None, response: bytes) -> None:
-        self._observe("answered", "")
-        self._run(partial(self._use, response), partial(self._used, call))
+        self._run(partial(self._use, response), partial(self._used, call, self._elapsed_s()))
 
     def _use(self, response: bytes) -> GovernorError | None:
         """Process a response; return why it cannot be used, if so."""
@@ -189,26 +188,36 @@ class Round:
         if self._question is not None:
             self._handler.changes(self._hook, self._question, self._question, response)
 
-    def _used(self, call: HandlerCall | None, error: GovernorError | None) -> None:
+    def _used(self, call: HandlerCall | None, elapsed_s: float, error: GovernorError | None) -> None:
         # A conflict between handlers, or a value out of range, is not the fault of its connection.
         if call is not None:
             call.report(error if error is not None and error.code == "hook-message" else None)
+        handler = self._handler
         if error is not None:
-            self._held.mark_plugin_failed(error.message)
+            self._observe(handler, "answered", elapsed_s, error.message)
             self._apply_policy(error)
-        self._index += 1
-        self._next()
+            self._advance()
+        else:
+            self._advance()
+            # The next message has been written.
+            self._observe(handler, "answered", elapsed_s)
 
     def _failed(self, error: GovernorError) -> None:
-        self._observe("failed", error.message)
+        self._observe(self._handler, "failed", self._elapsed_s(), error.message)
         self._apply_policy(error)
+        self._advance()
+
+    def _advance(self) -> None:
         self._index += 1
         self._next()
 
-    def _observe(self, result: str, error: str) -> None:
-        name, seconds = self._handler.settings.name, time.perf_counter() - self._started_s
-        self._context.metrics.count_plugin_call(name, self._hook, result, seconds)
-        self._held.add_plugin_call(name, self._hook, seconds, error)
+    def _elapsed_s(self) -> float:
+        return time.perf_counter() - self._started_s
+
+    def _observe(self, handler: Handler, result: str, elapsed_s: float, error: str = "") -> None:
+        name = handler.settings.name
+        self._context.metrics.count_plugin_call(name, self._hook, result, elapsed_s)
+        self._held.add_plugin_call(name, self._hook, elapsed_s, error)
 
     def _apply_policy(self, error: GovernorError) -> None:
         """Raise Rejected if the plugin's failure rejects the call."""
