@@ -192,7 +192,7 @@ class Loop:
         if number > MAX_EXTERNAL_EXITS:
             return False
         self._excuses = delivery, number
-        note = f"; not held against the change: {_reason(found)}"
+        note = f"; does not count against the change: {_reason(found)}"
         _log.warning("failure during drift", sequence=delivery.sequence, drift=str(drift), reason=_reason(found))
         self._put(delivery, findings.drifted(found.attributed(Cause.RUNTIME), drift, self._clock.now(), note))
         return True

@@ -12,11 +12,12 @@ from governor.agent.home import Home, Identity
 from governor.agent.platform import Platform
 from governor.agent.platforms.local.home import local_home
 from governor.agent.settings import Settings, SidecarSettings
+from governor.domain.documents import Drift
 from governor.domain.reports import SIDECAR, WorkloadRef
 from governor.process.clock import SystemClock
 from governor.values.trees import Manifest
 from governor.yamltext import dump
-from tests.contract.agent.platforms.bed import RUNTIME
+from tests.contract.agent.platforms.bed import RUNTIME, Deliveries, ref, running_agent, store, texts
 from tests.contract.agent.platforms.cases import PlatformCases
 from tests.integration.agent.bed import fingerprint
 
@@ -84,4 +85,39 @@ async def bed(tmp_path: Path, daprd_binary: Path) -> AsyncIterator[LocalBed]:
 
 
 class TestLocalPlatform(PlatformCases):
-    """All cases."""
+    """All cases, and those that need a new process though nothing is written: in a cluster no pod is restarted."""
+
+    async def test_drift_that_is_over_is_found_once_after_a_failure(self, bed: LocalBed) -> None:
+        one, other = store("one", "1", bed.namespace, bed.alpha), store("other", "1", bed.namespace, bed.beta)
+        async with running_agent(bed) as agent:
+            delivery = Deliveries().next(one, other)
+            assert (await agent.converge(delivery)).verified
+            assert await agent.platform.find_drift(delivery, after_failure=True) is None
+            await bed.tamper("one", "tampered")
+            await bed.tamper("one", "1")
+            assert await agent.platform.find_drift(delivery) is None
+            past = await agent.platform.find_drift(delivery, after_failure=True)
+            assert past is not None
+            assert (past.is_past, list(past.texts), past.workloads) == (True, [ref(one)], (bed.workload(bed.alpha),))
+            assert await agent.platform.find_drift(delivery, after_failure=True) is None
+            found = await agent.converge(delivery)
+            assert found.verified, texts(found)
+            assert await agent.platform.find_drift(delivery, after_failure=True) is None
+
+    async def test_drift_that_is_to_be_ignored_is_found_after_a_failure_until_it_is_over(self, bed: LocalBed) -> None:
+        one = store("one", "1", bed.namespace, bed.alpha)
+        async with running_agent(bed) as agent:
+            delivery = Deliveries().next(one, drift=Drift.OFF)
+            assert (await agent.converge(delivery)).verified
+            await bed.tamper("one", "tampered")
+            assert await agent.platform.find_drift(delivery) is None
+            for after_failure in (True, False):
+                drift = await agent.platform.find_drift(delivery, after_failure=after_failure)
+                assert drift is not None
+                assert (drift.is_past, list(drift.texts)) == (False, [ref(one)])
+            await bed.tamper("one", "1")
+            assert await agent.platform.find_drift(delivery) is None
+            found = await agent.converge(delivery)
+            assert found.verified, texts(found)
+            await bed.tamper("one", "tampered")
+            assert await agent.platform.find_drift(delivery) is None

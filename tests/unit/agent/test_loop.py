@@ -271,7 +271,7 @@ async def test_a_failure_after_drift_is_not_held_against_the_change_three_times(
         assert trials.outbox.newest is not None
         one = trials.outbox.newest.resources[0]
         assert (one.state, one.cause) == (State.FAILED, Cause.RUNTIME)
-        assert one.evidence[-1].text == "was changed; not held against the change: failed"
+        assert one.evidence[-1].text == "was changed; does not count against the change: failed"
     await trials.finds(failed(Cause.CHANGE, applied=True), fallback=VERIFIED)
     assert trials.phase() is DeliveryPhase.QUARANTINED
 

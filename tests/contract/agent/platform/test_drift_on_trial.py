@@ -167,7 +167,7 @@ async def test_a_sidecar_that_ran_before_a_repair_may_exit_after_it(bed: Bed, bl
         await running
 
         assert (overall(trial.report), trial.phase()) == (State.UNPROVEN, DeliveryPhase.ON_TRIAL)
-        assert f"{BOOM}, which is not held against the change" in texts_of(trial.resource("store"))
+        assert f"{BOOM}, which does not count against the change" in texts_of(trial.resource("store"))
 
 
 async def test_a_change_whose_restart_fails_beside_an_edit_is_judged_after_the_repair(
@@ -282,4 +282,4 @@ async def test_what_another_client_changed_while_no_agent_ran_is_not_held_agains
         bed.clock.is_stopped = False
         await running
         assert (overall(trial.report), trial.phase()) == (State.UNPROVEN, DeliveryPhase.SETTLED)
-        assert f"{BOOM}, which is not held against the change" in texts_of(trial.resource("store"))
+        assert f"{BOOM}, which does not count against the change" in texts_of(trial.resource("store"))

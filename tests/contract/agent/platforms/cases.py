@@ -3,7 +3,6 @@
 The cases share nothing: each begins with a delivery of its own, whatever was there before.
 """
 
-from governor.domain.documents import Drift
 from governor.domain.reports import Instances, State
 from testbed.waiting import until
 from tests.contract.agent.platforms.bed import (
@@ -139,41 +138,6 @@ class PlatformCases:
             repaired = await agent.converge(delivery)
             assert repaired.verified, texts(repaired)
             assert await bed.live_spec("one") == one["spec"]
-            assert await agent.platform.find_drift(delivery) is None
-
-    async def test_drift_that_is_over_is_found_once_after_a_failure(self, bed: Bed) -> None:
-        one, other = store("one", "1", bed.namespace, bed.alpha), store("other", "1", bed.namespace, bed.beta)
-        async with running_agent(bed) as agent:
-            delivery = Deliveries().next(one, other)
-            assert (await agent.converge(delivery)).verified
-            assert await agent.platform.find_drift(delivery, after_failure=True) is None
-            await bed.tamper("one", "tampered")
-            await bed.tamper("one", "1")
-            assert await agent.platform.find_drift(delivery) is None
-            past = await agent.platform.find_drift(delivery, after_failure=True)
-            assert past is not None
-            assert (past.is_past, list(past.texts), past.workloads) == (True, [ref(one)], (bed.workload(bed.alpha),))
-            assert await agent.platform.find_drift(delivery, after_failure=True) is None
-            found = await agent.converge(delivery)
-            assert found.verified, texts(found)
-            assert await agent.platform.find_drift(delivery, after_failure=True) is None
-
-    async def test_drift_that_is_to_be_ignored_is_found_after_a_failure_until_it_is_over(self, bed: Bed) -> None:
-        one = store("one", "1", bed.namespace, bed.alpha)
-        async with running_agent(bed) as agent:
-            delivery = Deliveries().next(one, drift=Drift.OFF)
-            assert (await agent.converge(delivery)).verified
-            await bed.tamper("one", "tampered")
-            assert await agent.platform.find_drift(delivery) is None
-            for after_failure in (True, False):
-                drift = await agent.platform.find_drift(delivery, after_failure=after_failure)
-                assert drift is not None
-                assert (drift.is_past, list(drift.texts)) == (False, [ref(one)])
-            await bed.tamper("one", "1")
-            assert await agent.platform.find_drift(delivery) is None
-            found = await agent.converge(delivery)
-            assert found.verified, texts(found)
-            await bed.tamper("one", "tampered")
             assert await agent.platform.find_drift(delivery) is None
 
     async def test_drift_wakes_the_loop(self, bed: Bed) -> None:
