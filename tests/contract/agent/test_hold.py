@@ -6,10 +6,12 @@ import pytest
 
 from governor.agent.platforms.kubernetes.hold import HOLD_REASON, HOLD_UNTIL, NAMESPACES, NamespaceHold
 from governor.domain.windows import Hold, hold_restraint
+from governor.errors import GovernorError, Kind
 from governor.kube.client import Client, Transport
 from governor.kube.objects import ApiResource
 from governor.process.clock import VirtualClock
 from testbed.kube.control_plane import ControlPlane
+from testbed.waiting import until
 from tests.contract.kube.bed import account_of
 from tests.contract.kube.reflector.bed import running, until_true
 
@@ -18,7 +20,18 @@ ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "Role", "roles", namespac
 BINDINGS = ApiResource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", namespaced=True)
 
 
-async def grant(client: Client, namespace: str) -> None:
+async def may_read(agent: Client, namespace: str) -> bool:
+    """Return whether the agent may read its namespace: the API server sees Roles and their bindings a little later."""
+    try:
+        await agent.get(NAMESPACES, namespace, metadata_only=True)
+    except GovernorError as error:
+        if error.kind is not Kind.DENIED:
+            raise
+        return False
+    return True
+
+
+async def grant(client: Client, agent: Client, namespace: str) -> None:
     """Let the service account of the agent read its own namespace, and nothing else."""
     metadata = {"name": "agent", "namespace": namespace}
     rbac = {"apiVersion": f"{ROLES.group}/v1", "metadata": metadata}
@@ -28,6 +41,17 @@ async def grant(client: Client, namespace: str) -> None:
     reference = {"apiGroup": ROLES.group, "kind": "Role", "name": "agent"}
     binding = {**rbac, "kind": "RoleBinding", "subjects": [subject], "roleRef": reference}
     await client.create(BINDINGS, binding, manager="tests")
+    await until(lambda: may_read(agent, namespace))
+
+
+async def revoke(client: Client, agent: Client, namespace: str) -> None:
+    """Take that permission away."""
+
+    async def is_denied() -> bool:
+        return not await may_read(agent, namespace)
+
+    await client.delete(BINDINGS, "agent", namespace)
+    await until(is_denied)
 
 
 @pytest.fixture
@@ -44,7 +68,7 @@ async def annotate(client: Client, namespace: str, until: str | None, reason: st
 
 
 async def test_a_hold_is_found_changed_and_removed(agent: Client, client: Client, namespace: str) -> None:
-    await grant(client, namespace)
+    await grant(client, agent, namespace)
     clock, changes = VirtualClock(), list[Hold | None]()
     hold = NamespaceHold(agent, namespace, clock, on_change=lambda: changes.append(hold.current))
     await hold.read()
@@ -82,9 +106,9 @@ async def test_without_the_permission_there_is_no_hold_and_one_that_is_known_sta
         found.append(hold.current)
 
     await read()
-    await grant(client, namespace)
+    await grant(client, agent, namespace)
     await read()
-    await client.delete(BINDINGS, "agent", namespace)
+    await revoke(client, agent, namespace)
     await annotate(client, namespace, None)
     await read()
     reason = f"annotation {HOLD_UNTIL} of namespace {namespace}"
