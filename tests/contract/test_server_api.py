@@ -176,7 +176,7 @@ async def test_the_described_kinds_of_documents_are_those_of_the_server(world: W
 
 
 async def test_a_discriminator_names_values_of_its_property(world: World) -> None:
-    """Its mapping has only strings as keys, so a property with numbers is told apart by its schemas."""
+    """Its mapping has only strings as keys, so its schemas must distinguish a property with numbers."""
     components = world.description["components"]["schemas"]
 
     def wrong(node: Any) -> list[str]:
